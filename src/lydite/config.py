@@ -1,0 +1,160 @@
+"""Strict configuration: every room's settings derive from :class:`Config`; YAML and ``key=value`` fill them.
+
+A user's mistake becomes a :class:`UserError`: one line that names the field, what was wrong and what to do.
+The command line prints it and exits with 2. Imports without torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, ValidationError
+from yaml import YAMLError
+
+
+class UserError(ValueError):
+    """Something the user can mend. The message is one line: the field, what is wrong, the remedy."""
+
+
+class Config(BaseModel):
+    """Base of every settings record: unknown keys are refused and values do not change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+C = TypeVar("C", bound=Config)
+
+
+def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index), interpolation resolved.
+
+    Raises:
+        UserError: the file is missing or not YAML, or an override is not ``key=value``.
+    """
+    if not path.is_file():
+        raise UserError(f"recipe: no file {path}; `lydite recipes` lists the ones that ship")
+    try:
+        tree = OmegaConf.load(path)
+        for override in overrides:
+            key, equals, _ = override.partition("=")
+            if not equals or not key:
+                raise UserError(f"override {override!r}: write key=value, for example model.path=./my-model")
+            _apply(tree, override)
+        plain = OmegaConf.to_container(tree, resolve=True)
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: {_one_line(error)}") from error
+    if not isinstance(plain, dict):
+        raise UserError(f"{path}: expected `key: value` lines at the top, got {type(plain).__name__}")
+    return {str(key): value for key, value in plain.items()}
+
+
+def _apply(tree: Any, override: str) -> None:
+    key, _, _ = override.partition("=")
+    value = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={override.split('=', 1)[1]}"]))
+    assert isinstance(value, dict)
+    OmegaConf.update(tree, key, value["value"], merge=False, force_add=True)
+
+
+def validate(config: type[C], values: Mapping[str, Any], source: str = "") -> C:
+    """Builds ``config`` from plain values.
+
+    Raises:
+        UserError: one line for the first wrong field, the nearest valid key named for an unknown one.
+    """
+    try:
+        return config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(_explain(config, error, source)) from None
+
+
+def _explain(config: type[Config], error: ValidationError, source: str) -> str:
+    """The first error as one line. Unknown keys come first: a misspelt key is why the right one is missing."""
+    problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    first = problems[0]
+    where = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part, first["loc"]))
+    prefix = f"{source}: " if source else ""
+    if first["type"] == "extra_forbidden":
+        name = str(first["loc"][-1])
+        names = _keys_at(config, first["loc"][:-1])
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(names))}"
+        return f"{prefix}unknown key {where!r}; {hint}"
+    if first["type"] == "missing":
+        return f"{prefix}{where}: required, and not given"
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    got = first.get("input")
+    shown = "" if isinstance(got, dict | list) or first["type"] == "value_error" else f" (got {got!r})"
+    return _one_line(f"{prefix}{where + ': ' if where else ''}{message}{shown}")
+
+
+def _is_union_tag(part: int | str, loc: tuple[int | str, ...]) -> bool:
+    """Pydantic puts the tag of a discriminated union after the index or key it sits at; users did not write it."""
+    index = loc.index(part)
+    return isinstance(part, str) and index > 0 and part in _UNION_TAGS
+
+
+_UNION_TAGS: set[str] = set()
+
+
+def register_tags(*tags: str) -> None:
+    """Names the tags of a discriminated union, so that error messages leave them out of the path."""
+    _UNION_TAGS.update(tags)
+
+
+def _keys_at(config: type[Config], loc: Sequence[int | str]) -> list[str]:
+    """The keys that are valid where an unknown one was found."""
+    found: list[type[Config]] = [config]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        below: list[type[Config]] = []
+        for parent in found:
+            if part in parent.model_fields:
+                below += list(_configs_in(parent.model_fields[part].annotation))
+            elif _tag_of(parent) == part:
+                below.append(parent)
+        found = below or found
+    return sorted({name for parent in found for name in parent.model_fields})
+
+
+def _tag_of(config: type[Config]) -> str | None:
+    field = config.model_fields.get("kind")
+    options = get_args(field.annotation) if field is not None else ()
+    return str(options[0]) if options else None
+
+
+def _configs_in(annotation: Any) -> Iterator[type[Config]]:
+    """Every settings record that a field's type can hold."""
+    if isinstance(annotation, type) and issubclass(annotation, Config):
+        yield annotation
+    elif get_origin(annotation) in (Union, Annotated, list, dict, tuple, types.UnionType):
+        for part in get_args(annotation):
+            yield from _configs_in(part)
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two plain trees differ, as ``dotted.key: ours, theirs``."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = list(dict.fromkeys([*ours, *theirs]))
+        return [
+            line
+            for key in keys
+            for line in differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return [
+            line
+            for index, (a, b) in enumerate(zip(ours, theirs, strict=True))
+            for line in differences(a, b, f"{path}.{index}")
+        ]
+    return [] if ours == theirs else [f"{path}: {ours!r}, {theirs!r}"]

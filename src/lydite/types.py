@@ -1,0 +1,181 @@
+"""The words that rooms hand to each other. Data only: no behaviour beyond what a field implies, no torch.
+
+Dimensions, used everywhere: ``P`` prompts, ``G`` completions per prompt, ``B = P·G`` sequences,
+``T`` tokens, ``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+Role = Literal["system", "user", "assistant"]
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat turn."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A prompt with what is needed to check an answer to it.
+
+    ``id`` is unique within its task and stable across runs (sampling noise is addressed by it).
+    ``question`` is the bare text from the data, ``messages`` what the model is shown (prompt template
+    and system prompt applied, chat template not yet). ``reference`` is the gold answer, if there is one.
+    ``worked`` is a solution in the data to imitate (SFT), if there is one. ``fields`` holds every other column.
+    """
+
+    id: str
+    question: str
+    messages: tuple[Message, ...]
+    reference: str | None = None
+    tag: str = ""
+    worked: str | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one completion is drawn. ``temperature=0`` is greedy. ``top_p=1``, ``top_k=0``, ``min_p=0`` are off."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``samples`` completions of one prompt, numbered from ``first_sample``.
+
+    ``step`` is the policy step; with the run seed, the problem id, the sample number and the position
+    it addresses the sampling noise, so the same request always draws the same noise.
+    """
+
+    problem_id: str
+    prompt_ids: tuple[int, ...]
+    samples: int
+    params: SamplingParams
+    step: int = 0
+    first_sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled answer.
+
+    ``token_ids``, ``logprobs`` and ``loss_mask`` are parallel; the end-of-text token, when sampled, is the
+    last of them. ``logprobs`` are the *behaviour* log-probabilities in nats: of the temperature-scaled
+    distribution before top-k/top-p/min-p truncation, so that they can be compared with the learner's.
+    ``loss_mask`` is 0 on tokens that the model did not sample. ``text`` is decoded from ``token_ids``,
+    special tokens other than the ending one kept. ``versions`` is the first and last policy version that
+    sampled it.
+    """
+
+    problem_id: str
+    sample: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+    finish: FinishReason
+    text: str
+    versions: tuple[int, int] = (0, 0)
+
+
+class Outcome(StrEnum):
+    """What checking an answer came to. The last two are our failures, never the model's: their reward is ``None``."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    UNPARSEABLE = "unparseable"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    UNGRADABLE = "ungradable"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A verifier's word on one completion. ``reward`` is finite, or ``None`` when it could not be decided.
+
+    ``answer`` is what was read as the final answer; ``parts`` the rewards that were combined, by name, unweighted;
+    ``detail`` one plain sentence for a person.
+    """
+
+    outcome: Outcome
+    reward: float | None
+    answer: str | None = None
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The completions of one problem with their verdicts, in sample order."""
+
+    problem: Problem
+    completions: Sequence[Completion]
+    verdicts: Sequence[Verdict]
+
+    @property
+    def rewards(self) -> list[float]:
+        """``[G]``; NaN where the verifier could not decide."""
+        return [float("nan") if v.reward is None else v.reward for v in self.verdicts]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSequence:
+    """One completion as the learner sees it. ``advantages`` is one number per token, or a single one for all."""
+
+    token_ids: Sequence[int]
+    loss_mask: Sequence[int]
+    behaviour: Sequence[float]
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainGroup:
+    """A prompt and the completions that share it."""
+
+    prompt_ids: Sequence[int]
+    sequences: Sequence[TrainSequence]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    """All that one optimiser step trains on. ``temperature`` is the one that the completions were sampled at."""
+
+    groups: Sequence[TrainGroup]
+    temperature: float = 1.0
+
+
+class Engine(Protocol):
+    """Whatever samples completions: in-process, a vLLM server, a fake in a test."""
+
+    version: int
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """The completions of each request, in request and sample order."""
+        ...
+
+
+class Verifier(Protocol):
+    """Whatever scores completions. Never raises for what a model wrote."""
+
+    def verify(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Verdict]:
+        """One verdict per pair, in order. Safe to call from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Ends the worker processes, if there are any."""
+        ...
