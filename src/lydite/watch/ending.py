@@ -1,0 +1,152 @@
+"""What a run is left with on the screen: scores before and after, the same problems answered twice,
+its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from lydite.watch.events import Answer, Evaluated
+from lydite.watch.intervals import paired_difference
+from lydite.watch.progress import RunProgress
+from lydite.watch.words import duration, printable, score, shortened
+
+_SHOWN_PROBLEMS = 3
+_SHOWN_CHARACTERS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two evaluations of one task; ``before`` is missing where there was none."""
+
+    stage: str
+    task: str
+    before: Evaluated | None
+    after: Evaluated
+
+
+def changes(progress: RunProgress) -> list[Change]:
+    """For each task, what each stage did to it, and the whole run where several stages did
+    something.
+
+    A stage starts from its own evaluation at step 0, or else from where the stage before it ended.
+    """
+    found: list[Change] = []
+    for task in progress.tasks:
+        rows: list[Change] = []
+        earlier: Evaluated | None = None
+        for stage in progress.stages.values():
+            own = [e for e in stage.evaluations if e.task == task]
+            if not own:
+                continue
+            before = own[0] if own[0].step == 0 else earlier
+            if own[-1].step > 0:
+                rows.append(Change(stage.name, task, before, own[-1]))
+            earlier = own[-1]
+        first, last = progress.first(task), progress.last(task)
+        if len(rows) > 1 and first is not None and last is not None:
+            rows.append(Change("whole run", task, first, last))
+        found += rows
+    return found
+
+
+def ending(progress: RunProgress) -> RenderableType:
+    """The table, the problems and the paths, one below the other."""
+    parts: list[RenderableType] = []
+    rows = changes(progress)
+    if rows:
+        parts += [Text(), changes_table(rows)]
+    twice = answered_twice(progress)
+    if twice:
+        parts += [Text(), Text("The same problems, before and after", style="bold")]
+        parts += [_side_by_side(before, after) for before, after in twice]
+    if progress.done is not None and progress.done.files:
+        parts += [Text(), _files(progress)]
+    if progress.warnings:
+        count = len(progress.warnings)
+        latest = shortened(printable(progress.warnings[-1].message), 300)
+        parts += [Text(), Text(f"{count} warning{'s' if count > 1 else ''}, the last: {latest}")]
+    return Group(*parts)
+
+
+def changes_table(rows: Sequence[Change]) -> Table:
+    """Held-out scores before and after with 95% intervals; the change is of the same problems, in
+    pairs.
+    """
+    table = Table(title="Held-out score, 95% intervals", title_justify="left", title_style="bold")
+    for column in ("stage", "task", "before", "after", "change"):
+        table.add_column(column, justify="left" if column in ("stage", "task") else "right")
+    for row in rows:
+        before = score(row.before) if row.before is not None else "-"
+        style = "bold" if row.stage == "whole run" else None
+        table.add_row(
+            Text(row.stage), Text(row.task), before, score(row.after), _change(row), style=style
+        )
+    sizes = {f"{row.task}: n = {row.after.n}, k = {row.after.k}" for row in rows}
+    table.caption = Text("; ".join(sorted(sizes)), style="dim")
+    table.caption_justify = "left"
+    return table
+
+
+def _change(row: Change) -> str:
+    if row.before is None:
+        return "-"
+    if row.before.scores and row.after.scores:
+        paired = paired_difference(row.before.scores, row.after.scores)
+        if paired.n:
+            return f"{100 * paired.mean:+.1f} [{100 * paired.lo:+.1f}, {100 * paired.hi:+.1f}]"
+    return f"{100 * (row.after.avg - row.before.avg):+.1f}"
+
+
+def answered_twice(progress: RunProgress) -> list[tuple[Answer, Answer]]:
+    """Up to three problems with their answers at the first and the last evaluation that both hold
+    them.
+
+    The choice is by what happened and told by the titles: one that became right first, then one
+    that stayed as it was, then one that became wrong, so that the three do not show progress alone;
+    then whatever there is.
+    """
+    pairs: list[tuple[Answer, Answer]] = []
+    for task in progress.tasks:
+        first, last = progress.first(task), progress.last(task)
+        if first is None or last is None or first is last:
+            continue
+        after = {answer.problem_id: answer for answer in last.answers}
+        pairs += [(a, after[a.problem_id]) for a in first.answers if a.problem_id in after]
+    chosen: list[tuple[Answer, Answer]] = []
+    for wanted in ((False, True), (False, False), (True, False), (True, True)):
+        chosen += [p for p in pairs if (p[0].correct, p[1].correct) == wanted][:1]
+    chosen += [p for p in pairs if p not in chosen]
+    return chosen[:_SHOWN_PROBLEMS]
+
+
+def _side_by_side(before: Answer, after: Answer) -> RenderableType:
+    grid = Table.grid(padding=(0, 1), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column(ratio=1)
+    grid.add_row(_answer("before", before), _answer("after", after))
+    question = Text(shortened(printable(before.prompt).strip(), _SHOWN_CHARACTERS))
+    title = Text(printable(before.problem_id), style="dim")
+    return Panel(Group(question, Text(), grid), title=title, title_align="left", border_style="dim")
+
+
+def _answer(when: str, answer: Answer) -> Text:
+    mark, style = ("right", "green") if answer.correct else ("wrong", "red")
+    written = shortened(printable(answer.completion).strip(), _SHOWN_CHARACTERS) or "(nothing)"
+    return Text.assemble((f"{when}: {mark}\n", f"bold {style}"), written)
+
+
+def _files(progress: RunProgress) -> Table:
+    assert progress.done is not None
+    grid = Table.grid(padding=(0, 2))
+    grid.title = Text(f"Done in {duration(progress.done.seconds)}. What it left:", style="bold")
+    grid.title_justify = "left"
+    for what, path in progress.done.files.items():
+        grid.add_row(Text(what), Text(path, style="cyan", overflow="fold"))
+    return grid

@@ -1,0 +1,144 @@
+"""Every rollout of a run on disk: ``samples/<stage>/step-000012.parquet``, one row a completion.
+
+A file is written whole or not at all, so a step that a resumed run does again simply replaces its
+file. pyarrow is imported where it is used: reading a run's events needs none of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lydite.types import Group, Problem
+from lydite.watch.files import encodable, write_atomic
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One completion. ``reward`` and ``advantage`` are ``None`` where the verifier could not
+    decide; ``tokens`` counts the completion's tokens; ``parts`` are the rewards that were combined,
+    by name.
+    """
+
+    step: int
+    problem_id: str
+    sample: int
+    prompt: str
+    completion: str
+    reward: float | None
+    outcome: str
+    advantage: float | None = None
+    answer: str | None = None
+    reference: str | None = None
+    finish: str = ""
+    tokens: int = 0
+    tag: str = ""
+    detail: str = ""
+    parts: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def samples_of(
+    group: Group, advantages: Sequence[float], step: int, prompt: str | None = None
+) -> list[Sample]:
+    """One row per completion of ``group``. ``advantages`` is ``[G]``, NaN where excluded;
+    ``prompt`` is the text as the model saw it, or else the messages, one after another.
+    """
+    shown = plain_prompt(group.problem) if prompt is None else prompt
+    return [
+        Sample(
+            step=step,
+            problem_id=group.problem.id,
+            sample=completion.sample,
+            prompt=shown,
+            completion=completion.text,
+            reward=_finite(verdict.reward),
+            outcome=str(verdict.outcome),
+            advantage=_finite(advantage),
+            answer=verdict.answer,
+            reference=group.problem.reference,
+            finish=completion.finish,
+            tokens=len(completion.token_ids),
+            tag=group.problem.tag,
+            detail=verdict.detail,
+            parts=dict(verdict.parts),
+        )
+        for completion, verdict, advantage in zip(
+            group.completions, group.verdicts, advantages, strict=True
+        )
+    ]
+
+
+def plain_prompt(problem: Problem) -> str:
+    """The messages of a problem as text, each under its role."""
+    return "\n\n".join(f"{message.role}: {message.content}" for message in problem.messages)
+
+
+def samples_path(directory: Path, stage: str, step: int) -> Path:
+    """Where the rollouts of a step lie under a run's ``samples`` folder."""
+    return directory / stage / f"step-{step:06d}.parquet"
+
+
+def write_samples(directory: Path, stage: str, step: int, samples: Iterable[Sample]) -> Path:
+    """Writes the rollouts of one step and returns the file.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [_row(sample) for sample in samples]
+    table = pa.Table.from_pylist(rows, schema=_schema())
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    path = samples_path(directory, stage, step)
+    write_atomic(path, sink.getvalue().to_pybytes())
+    return path
+
+
+def read_samples(path: Path) -> list[Sample]:
+    """The rows of one file, or of every file below a folder, in step and sample order as written.
+    """
+    import pyarrow.parquet as pq
+
+    files = [path] if path.is_file() else sorted(path.rglob("step-*.parquet"))
+    rows = (row for file in files for row in pq.read_table(file).to_pylist())
+    return [Sample(**{**row, "parts": json.loads(row["parts"])}) for row in rows]
+
+
+_TYPES = {
+    "step": "int64",
+    "sample": "int64",
+    "tokens": "int64",
+    "reward": "double",
+    "advantage": "double",
+}
+
+
+def _schema() -> pyarrow.Schema:
+    import pyarrow as pa
+
+    # Written out: a column that is null in a whole file would otherwise lose its type.
+    return pa.schema(
+        [(f.name, pa.type_for_alias(_TYPES.get(f.name, "string"))) for f in fields(Sample)]
+    )
+
+
+def _row(sample: Sample) -> dict[str, Any]:
+    row = asdict(sample)
+    parts = {name: _finite(value) for name, value in sample.parts.items()}
+    row["parts"] = json.dumps(parts, ensure_ascii=False)
+    return {
+        name: encodable(value) if isinstance(value, str) else value for name, value in row.items()
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
