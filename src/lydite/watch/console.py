@@ -8,8 +8,10 @@ run.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -36,6 +38,20 @@ from lydite.watch.words import duration, printable, score, share, sparkline
 _FRAME_SECONDS = 0.2
 
 
+class RunConsole(Console):
+    """Falls silent when its reader goes away (``| head``, a closed terminal); Rich's own would
+    exit.
+    """
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with suppress(OSError, ValueError):
+            # The interpreter's last flush of standard output would fail again.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.file.fileno())
+            os.close(null)
+
+
 class ConsoleView:
     """Shows events as they come: ``log.subscribe(view, replay=True)``, inside ``with view:``.
 
@@ -46,11 +62,11 @@ class ConsoleView:
 
     def __init__(
         self,
-        console: Console | None = None,
+        console: RunConsole | None = None,
         plain_seconds: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console(highlight=False)
+        self.console = console or RunConsole(highlight=False)
         self.progress = RunProgress()
         self._plain_seconds = plain_seconds
         self._clock = clock

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -17,6 +18,7 @@ from lydite.watch.intervals import paired_difference
 from lydite.watch.progress import RunProgress
 from lydite.watch.words import duration, printable, score, shortened
 
+WHOLE_RUN = "whole run"
 _SHOWN_PROBLEMS = 3
 _SHOWN_CHARACTERS = 600
 
@@ -51,7 +53,7 @@ def changes(progress: RunProgress) -> list[Change]:
             earlier = own[-1]
         first, last = progress.first(task), progress.last(task)
         if len(rows) > 1 and first is not None and last is not None:
-            rows.append(Change("whole run", task, first, last))
+            rows.append(Change(WHOLE_RUN, task, first, last))
         found += rows
     return found
 
@@ -67,7 +69,7 @@ def ending(progress: RunProgress) -> RenderableType:
         parts += [Text(), Text("The same problems, before and after", style="bold")]
         parts += [_side_by_side(before, after) for before, after in twice]
     if progress.done is not None and progress.done.files:
-        parts += [Text(), _files(progress)]
+        parts += [Text(), *_files(progress)]
     if progress.warnings:
         count = len(progress.warnings)
         latest = shortened(printable(progress.warnings[-1].message), 300)
@@ -79,19 +81,28 @@ def changes_table(rows: Sequence[Change]) -> Table:
     """Held-out scores before and after with 95% intervals; the change is of the same problems, in
     pairs.
     """
-    table = Table(title="Held-out score, 95% intervals", title_justify="left", title_style="bold")
-    for column in ("stage", "task", "before", "after", "change"):
-        table.add_column(column, justify="left" if column in ("stage", "task") else "right")
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    sizes = [f"{task}: {_size(rows, task)}" for task in tasks]
+    title = f"Scores with 95% intervals ({'; '.join(sizes)})"
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    # 80 columns hold the numbers unbroken only without a column that says the same in each row.
+    names = ["stage", "task"] if len(tasks) > 1 else ["stage"]
+    for name in names:
+        table.add_column(name)
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right")
     for row in rows:
         before = score(row.before) if row.before is not None else "-"
-        style = "bold" if row.stage == "whole run" else None
-        table.add_row(
-            Text(row.stage), Text(row.task), before, score(row.after), _change(row), style=style
-        )
-    sizes = {f"{row.task}: n = {row.after.n}, k = {row.after.k}" for row in rows}
-    table.caption = Text("; ".join(sorted(sizes)), style="dim")
-    table.caption_justify = "left"
+        style = "bold" if row.stage == WHOLE_RUN else None
+        where = [Text(row.stage), Text(row.task)][: len(names)]
+        table.add_row(*where, before, score(row.after), _change(row), style=style)
     return table
+
+
+def _size(rows: Sequence[Change], task: str) -> str:
+    after = next(row.after for row in reversed(rows) if row.task == task)
+    samples = f", {after.k} samples each" if after.k > 1 else ""
+    return f"{after.n} problems{samples}"
 
 
 def _change(row: Change) -> str:
@@ -142,11 +153,10 @@ def _answer(when: str, answer: Answer) -> Text:
     return Text.assemble((f"{when}: {mark}\n", f"bold {style}"), written)
 
 
-def _files(progress: RunProgress) -> Table:
+def _files(progress: RunProgress) -> list[RenderableType]:
     assert progress.done is not None
+    title = Text(f"Done in {duration(progress.done.seconds)}. What it left:", style="bold")
     grid = Table.grid(padding=(0, 2))
-    grid.title = Text(f"Done in {duration(progress.done.seconds)}. What it left:", style="bold")
-    grid.title_justify = "left"
     for what, path in progress.done.files.items():
         grid.add_row(Text(what), Text(path, style="cyan", overflow="fold"))
-    return grid
+    return [title, grid]

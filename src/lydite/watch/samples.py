@@ -104,8 +104,7 @@ def write_samples(directory: Path, stage: str, step: int, samples: Iterable[Samp
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The rows of one file, or of every file below a folder, in step and sample order as written.
-    """
+    """The rows of one file, or of every file below a folder, in step and sample order as written."""
     import pyarrow.parquet as pq
 
     files = [path] if path.is_file() else sorted(path.rglob("step-*.parquet"))
@@ -135,9 +134,13 @@ def _row(sample: Sample) -> dict[str, Any]:
     row = asdict(sample)
     parts = {name: _finite(value) for name, value in sample.parts.items()}
     row["parts"] = json.dumps(parts, ensure_ascii=False)
-    return {
-        name: encodable(value) if isinstance(value, str) else value for name, value in row.items()
-    }
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    return _finite(value) if isinstance(value, float) else value
 
 
 def _finite(value: float | None) -> float | None:
