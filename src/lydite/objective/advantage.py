@@ -1,0 +1,124 @@
+"""Advantages from rewards: a baseline to subtract and a scale to divide by, each chosen by name.
+
+GRPO, arXiv 2402.03300 §4.1.2: ``A_i = (r_i − mean(r)) / std(r)`` over the group. The paper leaves
+open which std it means and its epsilon: here the population std is the default, and no epsilon is
+needed against division by zero, because a group of equal rewards gets advantages of exactly 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from lydite.objective.group_filter import constant_rows
+
+# One number per completion, from rewards [P, G] (0 where excluded) and which are included [P, G].
+Statistic = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """``value`` is what is subtracted. ``compares``: it is made of the group's rewards."""
+
+    value: Statistic
+    compares: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """``spread`` takes (rewards, included, Bessel's correction); ``None`` is no division.
+
+    ``within_group``: it is made of the group's rewards alone.
+    """
+
+    spread: Callable[[Tensor, Tensor, int], Tensor] | None
+    within_group: bool
+
+
+def no_baseline(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+) -> Float[Tensor, "P G"]:
+    """0: the reward itself is the advantage (REINFORCE)."""
+    return torch.zeros_like(rewards)
+
+
+def group_mean(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+) -> Float[Tensor, "P G"]:
+    """The mean over the group, arXiv 2402.03300."""
+    count = included.sum(dim=1, keepdim=True).clamp(min=1)
+    return (rewards.sum(dim=1, keepdim=True) / count).expand_as(rewards)
+
+
+def leave_one_out(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+) -> Float[Tensor, "P G"]:
+    """The mean over the others of the group, RLOO, arXiv 2402.14740."""
+    others = included.sum(dim=1, keepdim=True) - 1
+    return (rewards.sum(dim=1, keepdim=True) - rewards) / others.clamp(min=1)
+
+
+def group_std(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"], bessel: int
+) -> Float[Tensor, "P G"]:
+    """The standard deviation within the group."""
+    return _std(rewards, included, bessel, dim=1).expand_as(rewards)
+
+
+def batch_std(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"], bessel: int
+) -> Float[Tensor, "P G"]:
+    """The standard deviation of all rewards of the step, Lite PPO, arXiv 2508.08221."""
+    flat = _std(rewards.reshape(1, -1), included.reshape(1, -1), bessel, dim=1)
+    return flat.expand_as(rewards)
+
+
+BASELINES: dict[str, Baseline] = {
+    "none": Baseline(no_baseline, compares=False),
+    "group_mean": Baseline(group_mean, compares=True),
+    "leave_one_out": Baseline(leave_one_out, compares=True),
+}
+
+SCALES: dict[str, Scale] = {
+    "none": Scale(None, within_group=False),
+    "group_std": Scale(group_std, within_group=True),
+    "batch_std": Scale(batch_std, within_group=False),
+}
+
+# Bessel's correction, by the name of the estimator.
+STDS: dict[str, int] = {"population": 0, "sample": 1}
+
+
+def scaled_advantages(
+    rewards: Float[Tensor, "P G"], baseline: Baseline, scale: Scale, bessel: int, std_eps: float
+) -> Float[Tensor, "P G"]:
+    """``(r − baseline) / (spread + std_eps)``; NaN rewards are excluded from every statistic.
+
+    Excluded entries get 0. So does every entry of a group that has nothing to compare (rewards
+    equal up to rounding, or fewer than two of them) when baseline or scale compare within it.
+    Computed in float64, returned in the rewards' type.
+    """
+    excluded = torch.isnan(rewards)
+    values = rewards.masked_fill(excluded, 0.0).double()
+    result = values - baseline.value(values, ~excluded)
+    if scale.spread is not None:
+        spread = scale.spread(values, ~excluded, bessel)
+        flat = spread == 0
+        result = (result / (spread + std_eps).masked_fill(flat, 1.0)).masked_fill(flat, 0.0)
+    silent = excluded
+    if baseline.compares or scale.within_group:
+        silent = silent | constant_rows(rewards)[:, None]
+    limit = torch.finfo(rewards.dtype).max
+    return result.masked_fill(silent, 0.0).clamp(-limit, limit).to(rewards.dtype)
+
+
+def _std(values: Tensor, included: Tensor, bessel: int, dim: int) -> Tensor:
+    """The std of the included entries along ``dim``, kept; 0 where there are too few for one."""
+    count = included.sum(dim=dim, keepdim=True)
+    mean = values.sum(dim=dim, keepdim=True) / count.clamp(min=1)
+    squares = torch.where(included, values - mean, 0.0).square().sum(dim=dim, keepdim=True)
+    return (squares / (count - bessel).clamp(min=1)).sqrt()

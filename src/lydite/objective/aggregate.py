@@ -1,0 +1,80 @@
+"""How token losses become one number, with denominators counted over the whole optimiser step.
+
+A mean over a micro-batch, averaged over micro-batches or ranks, is another objective: it weighs a
+token by who its neighbours happen to be. Here what divides a token's loss depends on its own
+sequence and on :class:`Counts` only, so the losses of the micro-batches add up to the loss of the
+step however it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one optimiser step trains on, over all its micro-batches and ranks.
+
+    ``tokens`` in the loss mask, ``sequences`` and ``prompts`` with at least one such token: what is
+    masked or dropped counts nowhere.
+    """
+
+    tokens: int = 0
+    sequences: int = 0
+    prompts: int = 0
+
+    @classmethod
+    def of(cls, mask: Shaped[Tensor, "B T"], groups: Int[Tensor, " B"] | None = None) -> Counts:
+        """Counts a loss mask. ``groups`` numbers each sequence's prompt; without it all differ."""
+        live = mask.bool()
+        rows = live.any(dim=1)
+        sequences = int(rows.sum())
+        prompts = sequences if groups is None else int(torch.unique(groups[rows]).numel())
+        return cls(int(live.sum()), sequences, prompts)
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of both; a prompt that lies in both counts twice, so keep groups whole."""
+        return Counts(
+            self.tokens + other.tokens,
+            self.sequences + other.sequences,
+            self.prompts + other.prompts,
+        )
+
+
+# Each result divides the token losses of a sequence: whole numbers, at least 1, one per sequence.
+
+
+def token_mean(mask: Bool[Tensor, "B T"], counts: Counts, length: int | None) -> Int[Tensor, "B 1"]:
+    """Every token weighs the same, ``1/Σ|o_i|``: DAPO, arXiv 2503.14476 equation 8."""
+    return _lengths(mask) * 0 + max(counts.tokens, 1)
+
+
+def sample_mean(
+    mask: Bool[Tensor, "B T"], counts: Counts, length: int | None
+) -> Int[Tensor, "B 1"]:
+    """Every sequence weighs the same, ``1/(B·|o_i|)``: GRPO, arXiv 2402.03300 equation 3."""
+    return _lengths(mask).clamp(min=1) * max(counts.sequences, 1)
+
+
+def fixed_length(
+    mask: Bool[Tensor, "B T"], counts: Counts, length: int | None
+) -> Int[Tensor, "B 1"]:
+    """Every token weighs the same in every step, ``1/(B·L)``: Dr. GRPO, arXiv 2503.20783 §3.2."""
+    assert length is not None, "fixed_length aggregation without its length"
+    return _lengths(mask) * 0 + max(counts.sequences, 1) * length
+
+
+def _lengths(mask: Tensor) -> Tensor:
+    return mask.sum(dim=1, keepdim=True)
+
+
+AGGREGATIONS: dict[str, Callable[[Tensor, Counts, int | None], Tensor]] = {
+    "token_mean": token_mean,
+    "sample_mean": sample_mean,
+    "fixed_length": fixed_length,
+}

@@ -1,0 +1,31 @@
+"""Which groups carry a signal: a group whose rewards are all equal has nothing to compare."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+# Rewards that were added up in another order differ in the last bits; that is no signal.
+_ROUNDING_STEPS = 16.0
+
+# The choices of `Objective.group_filter`, and whether dropped groups are replaced by new samples.
+FILTERS: dict[str, bool] = {"none": False, "drop_zero_variance": False, "dynamic_sampling": True}
+
+
+def constant_rows(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
+    """``[P]``: True where fewer than two rewards are not NaN, or those are equal up to rounding."""
+    included = ~torch.isnan(rewards)
+    high = rewards.masked_fill(~included, -torch.inf).amax(dim=1)
+    low = rewards.masked_fill(~included, torch.inf).amin(dim=1)
+    largest = rewards.masked_fill(~included, 0.0).abs().amax(dim=1)
+    tolerance = _ROUNDING_STEPS * torch.finfo(rewards.dtype).eps * largest
+    return (included.sum(dim=1) < 2) | (high - low <= tolerance)
+
+
+def informative(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
+    """``[P]``: the groups whose rewards differ; for rewards of two values, 0 < #correct < G.
+
+    DAPO, arXiv 2503.14476, equation 11.
+    """
+    return ~constant_rows(rewards)

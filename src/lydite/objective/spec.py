@@ -1,0 +1,106 @@
+"""Reads an objective's spec: a preset, named patches and overrides become one set of settings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from lydite.config import UserError
+from lydite.objective.presets import PATCHES, PRESETS, Patch, Setting
+
+Spec = str | Sequence[str] | Mapping[str, object]
+
+
+def resolve(spec: Spec, fields: Iterable[str]) -> tuple[str, dict[str, Setting]]:
+    """The spec's name, and its settings by field; patches are applied in the order of their names.
+
+    Raises:
+        UserError: an unknown name (the nearest is given), no preset or two, patches or overrides
+            that contradict each other.
+    """
+    overrides: dict[str, Setting] = {}
+    if isinstance(spec, Mapping):
+        names, overrides = _from_mapping(spec, set(fields))
+    else:
+        names = _names(spec, "objective")
+    preset, patches = _split(names)
+    settings = {**PRESETS[preset].settings, **_merge(patches)}
+    _refuse_contradicted(patches, overrides)
+    name = "+".join([preset, *patches, *(f"{key}={value}" for key, value in overrides.items())])
+    return name, {**settings, **overrides}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest known one, or all of them."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(choices)}"
+
+
+def _names(spec: object, where: str) -> list[str]:
+    if isinstance(spec, str):
+        return [part.strip() for part in spec.split("+")]
+    if isinstance(spec, Sequence) and all(isinstance(part, str) for part in spec):
+        return [part for item in spec for part in _names(item, where)]
+    raise UserError(
+        f"{where}: got {spec!r}; write a name such as grpo, grpo+clip_higher, "
+        "or a list of such names"
+    )
+
+
+def _from_mapping(
+    spec: Mapping[str, object], fields: set[str]
+) -> tuple[list[str], dict[str, Setting]]:
+    keys = {"preset", "patches", *fields}
+    overrides: dict[str, Setting] = {}
+    for key, value in spec.items():
+        if key not in keys:
+            raise UserError(f"objective: unknown key {key!r}; {nearest(str(key), keys)}")
+        if key in fields:
+            if not isinstance(value, str | float | int | None):
+                raise UserError(f"objective.{key}: got {value!r}; give one number or name")
+            overrides[key] = value
+    patches = spec.get("patches")
+    names = _names(spec.get("preset", "grpo"), "objective.preset")
+    return names + ([] if not patches else _names(patches, "objective.patches")), overrides
+
+
+def _split(names: Sequence[str]) -> tuple[str, dict[str, Patch]]:
+    for name in names:
+        if name not in PRESETS and name not in PATCHES:
+            raise UserError(
+                f"objective: unknown name {name!r}; {nearest(name, [*PRESETS, *PATCHES])}"
+            )
+    presets = list(dict.fromkeys(name for name in names if name in PRESETS))
+    if len(presets) != 1:
+        found = " and ".join(map(repr, presets)) if presets else "only patches"
+        raise UserError(
+            f"objective: a spec has exactly one preset, got {found}; "
+            f"presets: {', '.join(sorted(PRESETS))}"
+        )
+    return presets[0], {name: PATCHES[name] for name in sorted(set(names) & PATCHES.keys())}
+
+
+def _merge(patches: Mapping[str, Patch]) -> dict[str, Setting]:
+    """All that the patches set, which none of them may set twice to different values."""
+    merged: dict[str, Setting] = {}
+    setter: dict[str, str] = {}
+    for name, patch in patches.items():
+        for key, value in patch.settings.items():
+            if key in merged and merged[key] != value:
+                raise UserError(
+                    f"objective: {setter[key]!r} and {name!r} contradict each other "
+                    f"({key}: {merged[key]} against {value}); leave one out"
+                )
+            merged[key], setter[key] = value, name
+    return merged
+
+
+def _refuse_contradicted(patches: Mapping[str, Patch], overrides: Mapping[str, Setting]) -> None:
+    for name, patch in patches.items():
+        for key, value in patch.fixes.items():
+            if key in overrides and overrides[key] != value:
+                raise UserError(
+                    f"objective: patch {name!r} sets {key} to {value}, and {key}: {overrides[key]} "
+                    "contradicts it; leave one out"
+                )

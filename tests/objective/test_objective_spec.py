@@ -1,0 +1,153 @@
+"""Reading a spec: names, overrides, order, contradictions, and combinations without a meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from lydite.config import UserError
+from lydite.objective import PATCHES, PRESETS, Objective
+
+FIELDS = {field.name for field in dataclasses.fields(Objective)}
+
+
+def test_the_papers_settings() -> None:
+    assert Objective.parse("grpo") == Objective()
+    dapo = Objective.parse("dapo")
+    assert (dapo.clip_low, dapo.clip_high, dapo.aggregation) == (0.2, 0.28, "token_mean")
+    assert (dapo.group_filter, dapo.overlong_cache, dapo.kl) == ("dynamic_sampling", 0.2, 0.0)
+    gspo = Objective.parse("gspo")
+    assert (gspo.ratio, gspo.clip_low, gspo.clip_high) == ("sequence", 3e-4, 4e-4)
+    dr_grpo = Objective.parse("dr_grpo")
+    assert (dr_grpo.scale, dr_grpo.aggregation) == ("none", "fixed_length")
+    assert dr_grpo.with_limit(3000).fixed_length == 3000
+    assert dr_grpo.with_limit(3000).with_limit(7).fixed_length == 3000
+    assert Objective.parse("grpo").with_limit(3000) == Objective()
+
+
+def test_one_spec_written_in_every_way() -> None:
+    text = Objective.parse("grpo+clip_higher+dynamic_sampling")
+    assert text == Objective.parse(["grpo", "clip_higher", "dynamic_sampling"])
+    assert text == Objective.parse(" dynamic_sampling + grpo + clip_higher ")
+    assert text == Objective.parse({"preset": "grpo", "patches": "clip_higher+dynamic_sampling"})
+    assert text == Objective.parse({"patches": ["clip_higher", "dynamic_sampling"]})
+    assert text == Objective.parse(text)
+    assert text == dataclasses.replace(Objective(), clip_high=0.28, group_filter="dynamic_sampling")
+    assert text.name == "grpo+clip_higher+dynamic_sampling"
+
+
+def test_dapo_is_grpo_and_its_patches() -> None:
+    patched = Objective.parse("grpo+clip_higher+token_mean+dynamic_sampling+soft_overlong+no_kl")
+    assert patched == Objective.parse("dapo")
+    assert Objective.parse("grpo+sequence_ratio") == Objective.parse("gspo")
+    assert Objective.parse("grpo+no_std+fixed_length") == Objective.parse("dr_grpo")
+
+
+def test_overrides_tune_preset_and_patch() -> None:
+    tuned = Objective.parse({"preset": "dapo", "patches": ["kl"], "clip_high": 0.3, "kl": 0.01})
+    assert (tuned.clip_high, tuned.kl, tuned.kl_estimator) == (0.3, 0.01, "k3")
+    assert tuned.needs_reference and not Objective.parse("dapo").needs_reference
+    assert Objective.parse("grpo+tis").needs_behaviour
+
+
+def test_names_and_settings_in_presets_and_patches_exist() -> None:
+    for preset in PRESETS.values():
+        assert set(preset.settings) <= FIELDS and preset.source
+    for patch in PATCHES.values():
+        assert set(patch.settings) <= FIELDS and patch.source and patch.why
+        assert patch.settings and not set(patch.fixes) & set(patch.tunes)
+    assert not set(PRESETS) & set(PATCHES)
+    assert all(field.metadata["description"] for field in dataclasses.fields(Objective))
+
+
+@pytest.mark.parametrize("name", list(PATCHES))
+def test_a_patch_is_a_function_of_an_objective(name: str) -> None:
+    assert PATCHES[name](Objective()) == Objective.parse(["grpo", name])
+
+
+def test_order_never_matters() -> None:
+    for pair in itertools.combinations(PATCHES, 2):
+        results = []
+        for order in (["grpo", *pair], [*reversed(pair), "grpo"]):
+            try:
+                results.append(repr(Objective.parse(order)))
+            except UserError as error:
+                results.append(str(error))
+        assert results[0] == results[1]
+        if results[0].startswith("Objective"):
+            there = PATCHES[pair[0]](PATCHES[pair[1]](Objective()))
+            assert there == PATCHES[pair[1]](PATCHES[pair[0]](Objective()))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("token_mean", "fixed_length"),
+        ("token_mean", "sample_mean"),
+        ("no_kl", "kl"),
+        ("no_std", "batch_std"),
+        ("dynamic_sampling", "drop_zero_variance"),
+        ("sequence_ratio", "clip_higher"),
+    ],
+)
+def test_contradicting_patches_are_both_named(one: str, other: str) -> None:
+    for names in ([one, other], [other, one]):
+        with pytest.raises(UserError) as caught:
+            Objective.parse(["grpo", *names])
+        assert repr(one) in str(caught.value) and repr(other) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("grpo+clip_heigher", "did you mean 'clip_higher'"),
+        ("dapoo", "did you mean 'dapo'"),
+        ("", "unknown name ''"),
+        ([], "exactly one preset"),
+        (7, "write a name"),
+        (["grpo", 3], "write a name"),
+        ("grpo+dapo", "'grpo' and 'dapo'"),
+        ("clip_higher", "only patches"),
+        ({"preset": "dapo", "clip_hihg": 0.3}, "unknown key 'clip_hihg'; did you mean 'clip_high'"),
+        ({"patches": ["no_kl"], "kl": 0.01}, "'no_kl' sets kl to 0.0"),
+        ({"patches": ["token_mean"], "aggregation": "sample_mean"}, "'token_mean' sets"),
+        ({"clip_high": "wide"}, "objective.clip_high: got 'wide'; give a number above 0"),
+        ({"clip_high": [0.2]}, "objective.clip_high: got"),
+        ({"clip_low": -0.1}, "objective.clip_low: got -0.1"),
+        ({"kl": float("nan")}, "objective.kl: got nan"),
+        ({"kl": -1}, "objective.kl: got -1; give a number at least 0"),
+        ({"overlong_cache": 4096}, "at most 1"),
+        ({"max_rounds": 0}, "whole number at least 1"),
+        ({"max_rounds": 2.5}, "whole number"),
+        ({"max_rounds": True}, "whole number"),
+        ({"mask_truncated": "yes"}, "give true or false"),
+        ({"aggregation": "token_means"}, "did you mean 'token_mean'"),
+        ({"aggregation": None}, "objective.aggregation: no choice None"),
+        ({"dual_clip": 1.0}, "above 1"),
+        ({"preset": "dapo", "fixed_length": 100}, "means nothing to aggregation token_mean"),
+        ({"clip_high": None}, "needs clip_low and clip_high"),
+        ("reinforce+clip_higher", "no importance ratio"),
+        ("rloo+sequence_ratio", "no importance ratio"),
+        ("rloo+dual_clip", "no importance ratio"),
+        ({"preset": "reinforce", "scale": "group_std"}, "use a group baseline"),
+        ("reinforce+dynamic_sampling", "which carry a signal"),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_one_line(spec: Any, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Objective.parse(spec)
+    message = str(caught.value)
+    assert message.startswith("objective") and says in message and "\n" not in message
+
+
+def test_an_objective_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Objective().kl = 0.1  # type: ignore[misc]
+
+
+def test_r1s_clip_of_ten_is_allowed() -> None:
+    assert Objective.parse({"clip_low": 10, "clip_high": 10}).clip_high == 10
