@@ -1,0 +1,148 @@
+"""What in-process engines have in common: settings, the check of requests, progress, logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from lydite.config import Config, UserError
+from lydite.model.policy import Policy
+from lydite.ops.head import logits_of
+from lydite.ops.sampling import address_key
+from lydite.types import Request, SamplingParams
+
+
+class EngineConfig(Config):
+    """How the local engine fills its batch. None of these changes what is sampled."""
+
+    max_rows: int = Field(
+        default=256, ge=1, description="Completions that are generated at the same time, at most."
+    )
+    cache_gb: float = Field(
+        default=4.0,
+        gt=0,
+        description="Memory for keys and values, in GB; fewer rows run at a time if it is short.",
+    )
+    prefill_tokens: int = Field(
+        default=4096,
+        ge=1,
+        description="Prompt tokens run at once, at most; a prompt longer than that runs alone.",
+    )
+    refill_fraction: float = Field(
+        default=0.125,
+        ge=0,
+        le=1,
+        description="Waiting prompts enter when this share of rows is free: low refills at once, "
+        "high runs fewer and larger prefills.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where ``generate`` stands: completions finished and asked for, tokens sampled so far."""
+
+    finished: int
+    total: int
+    tokens: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One completion to be made: which request and sample it answers, and the key that addresses
+    its noise.
+    """
+
+    request: int
+    sample: int
+    key: int
+
+
+def draws_of(index: int, request: Request, seed: int) -> list[Draw]:
+    """The completions that a request asks for, in sample order."""
+    return [
+        Draw(index, sample, address_key(seed, request.problem_id, sample, request.step))
+        for sample in range(request.first_sample, request.first_sample + request.samples)
+    ]
+
+
+def check_requests(requests: Sequence[Request], context: int) -> None:
+    """Refuses what cannot be sampled before anything is.
+
+    Raises:
+        UserError: an empty prompt, a prompt that leaves no room for ``max_tokens`` in the context,
+            no samples, or
+            sampling settings out of range; the problem is named.
+    """
+    for params in {request.params for request in requests}:
+        _check_params(params)
+    for request in requests:
+        have, want = len(request.prompt_ids), request.params.max_tokens
+        name = f"problem {request.problem_id!r}"
+        if not have:
+            raise UserError(f"{name}: its prompt has no tokens; give it a question")
+        if have >= context:
+            raise UserError(
+                f"{name}: its prompt of {have} tokens is longer than the context of {context}; "
+                "shorten it"
+            )
+        if have + want > context:
+            raise UserError(
+                f"{name}: its prompt of {have} tokens and max_tokens {want} pass the context of "
+                f"{context}; shorten the prompt or set max_tokens to at most {context - have}"
+            )
+        if request.samples < 1:
+            raise UserError(f"{name}: samples must be at least 1 (got {request.samples})")
+
+
+def _check_params(params: SamplingParams) -> None:
+    for name, valid, rule in (
+        ("max_tokens", params.max_tokens >= 1, "at least 1"),
+        ("temperature", 0 <= params.temperature < float("inf"), "0 (greedy) or more"),
+        ("top_p", 0 < params.top_p <= 1, "above 0 and at most 1 (1 is off)"),
+        ("top_k", params.top_k >= 0, "0 (off) or more"),
+        ("min_p", 0 <= params.min_p <= 1, "from 0 (off) to 1"),
+        ("stop", all(params.stop), "strings with at least one character"),
+    ):
+        if not valid:
+            raise UserError(f"{name}: must be {rule} (got {getattr(params, name)!r})")
+
+
+@contextmanager
+def sampling_mode(policy: Policy) -> Iterator[None]:
+    """No gradients, and the model in evaluation mode; the mode each module had comes back
+    afterwards.
+    """
+    training = [module for module in policy.model.modules() if module.training]
+    policy.model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        # Not `model.train()`: a module that was frozen in evaluation mode must stay there.
+        for module in training:
+            module.training = True
+
+
+class Head:
+    """From final hidden states ``[n, d]`` to float32 logits ``[n, V]``, as the learner computes
+    them.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._weight, self._bias = policy.head
+        self._scale = policy.head_scale()
+
+    @property
+    def vocabulary(self) -> int:
+        return self._weight.shape[0]
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return logits_of(hidden, self._weight, self._bias, self._scale)

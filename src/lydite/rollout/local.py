@@ -1,0 +1,277 @@
+"""The in-process engine: samples with the learner's own weights, so syncing is free and mismatch is
+zero.
+
+A prompt goes through the model once, however many samples are asked of it; every later step runs
+one token of each live row, and nothing else. A row that ends leaves at once, and waiting prompts
+take its place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lydite.model.attention import hidden_states
+from lydite.model.policy import Policy
+from lydite.ops.decode import DecodeLayout, KeyValueCache, KeyValueShape, PrefillLayout, Sharing
+from lydite.rollout.engine import (
+    Draw,
+    EngineConfig,
+    Head,
+    OnProgress,
+    Progress,
+    check_requests,
+    draws_of,
+    sampling_mode,
+)
+from lydite.rollout.rows import Ended, Rows
+from lydite.rollout.stopping import Stopping
+from lydite.types import Completion, Request
+
+
+class LocalEngine:
+    """Implements :class:`lydite.types.Engine` for any model whose attention runs on flat tokens.
+
+    ``version`` is the policy version stamped on what is sampled; whoever updates the weights counts
+    it up.
+    """
+
+    def __init__(self, policy: Policy, config: EngineConfig | None = None, seed: int = 0) -> None:
+        self.version = 0
+        self._policy = policy
+        self._config = config or EngineConfig()
+        self._seed = seed
+
+    def generate(
+        self, requests: Sequence[Request], on_progress: OnProgress | None = None
+    ) -> list[list[Completion]]:
+        """The completions of each request, in request and sample order.
+
+        Raises:
+            UserError: a request that does not fit the context, or settings out of range.
+            FloatingPointError: the model's logits are not finite.
+        """
+        check_requests(requests, self._policy.context)
+        if not requests:
+            return []
+        with sampling_mode(self._policy):
+            wave = _Wave(self._policy, self._config, requests, self._seed)
+            found: list[list[Completion]] = [[] for _ in requests]
+            total = sum(request.samples for request in requests)
+            finished = 0
+            while finished < total:
+                for index, completion in wave.step((self.version, self.version)):
+                    found[index].append(completion)
+                    finished += 1
+                if on_progress is not None:
+                    on_progress(Progress(finished, total, wave.rows.sampled))
+        return [sorted(each, key=lambda completion: completion.sample) for each in found]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A prompt in the cache: its last hidden state ``[d]``, its rows in flight, and the draws that
+    wait for a row.
+    """
+
+    prompt: tuple[int, ...]
+    waiting: deque[Draw]
+    hidden: Tensor | None = None
+    rows: int = 0
+
+
+class _Wave:
+    """One call of ``generate``: a queue of prompts, the cache, and the rows in flight."""
+
+    def __init__(
+        self, policy: Policy, config: EngineConfig, requests: Sequence[Request], seed: int
+    ) -> None:
+        self._policy = policy
+        self._config = config
+        self._device = torch.device(policy.device)
+        self._head = Head(policy)
+        self._queue = _prompts(requests, seed)
+        shape = cache_shape(policy)
+        self._longest = max(request.params.max_tokens for request in requests)
+        self._longest_prompt = max(len(request.prompt_ids) for request in requests)
+        self._capacity = self._row_limit(requests, shape)
+        stops = {request.params.stop for request in requests}
+        stopping = Stopping(policy.tokenizer, policy.stop_ids, stops, self._head.vocabulary)
+        self.rows = Rows(requests, self._capacity, stopping, self._device)
+        self._cache = KeyValueCache(shape)
+        self._slots: list[_Slot] = []
+        self._sharing: Sharing | None = None
+        self._hidden: Tensor | None = None
+
+    def _row_limit(self, requests: Sequence[Request], shape: KeyValueShape) -> int:
+        """Rows that fit the memory for the cache if all of them run to the end, a share of their
+        prompt included.
+        """
+        total = sum(request.samples for request in requests)
+        row_tokens = self._longest + self._longest_prompt * len(self._queue) / total
+        fitting = int(self._config.cache_gb * 1e9 / (shape.token_bytes * row_tokens))
+        return max(1, min(self._config.max_rows, total, fitting))
+
+    def step(self, versions: tuple[int, int]) -> list[tuple[int, Completion]]:
+        """One token for every row: refill, sample, let go of rows that ended, run the rest through
+        the model.
+        """
+        logits = [] if self._hidden is None else [self._head(self._hidden)]
+        logits += self._refill()
+        ended = self.rows.sample(logits[0] if len(logits) == 1 else torch.cat(logits))
+        found = []
+        if ended:
+            found = self.rows.completions(ended, versions)
+            self._retire(ended)
+        self._hidden = self._decode() if self.rows.live else None
+        return found
+
+    def _refill(self) -> list[Tensor]:
+        """Starts rows in free places. Returns the logits of their first tokens, in row order, in
+        parts.
+        """
+        free = self._capacity - self.rows.live
+        waiting = sum(len(slot.waiting) for slot in [*self._slots, *self._queue])
+        least = min(waiting, max(1, int(self._config.refill_fraction * self._capacity)))
+        if not waiting or free < least:
+            return []
+        parts = []
+        for index, slot in enumerate(self._slots):
+            if slot.waiting and free:
+                parts.append(self._start([index], free))
+                free = self._capacity - self.rows.live
+        while free and self._queue:
+            first = len(self._slots)
+            self._prefill(self._next_prompts(free))
+            parts.append(self._start(range(first, len(self._slots)), free))
+            free = self._capacity - self.rows.live
+        self._sharing = None
+        return parts
+
+    def _next_prompts(self, free: int) -> list[_Slot]:
+        """Waiting prompts that fill the free rows, up to the tokens that may be run at once."""
+        taken: list[_Slot] = []
+        tokens = draws = 0
+        while self._queue and draws < free:
+            tokens += len(self._queue[0].prompt)
+            if taken and tokens > self._config.prefill_tokens:
+                break
+            taken.append(self._queue.popleft())
+            draws += len(taken[-1].waiting)
+        return taken
+
+    def _prefill(self, taken: list[_Slot]) -> None:
+        """Runs prompts through the model, packed, into new slots of the cache."""
+        first, lengths = len(self._slots), [len(slot.prompt) for slot in taken]
+        arena = self._cache.prompts
+        arena.reserve(first + len(taken), max(lengths), self._longest_prompt)
+        ids = np.concatenate([np.asarray(slot.prompt, dtype=np.int64) for slot in taken])
+        positions = np.concatenate([np.arange(length) for length in lengths])
+        layout = PrefillLayout(arena, first, lengths, self._device)
+        states = hidden_states(
+            self._policy.model, self._to_device(ids), self._to_device(positions), layout
+        )
+        last = states[self._to_device(np.cumsum(lengths) - 1)]
+        for slot, hidden in zip(taken, last, strict=True):
+            slot.hidden = hidden
+        self._slots.extend(taken)
+
+    def _start(self, indices: Sequence[int], free: int) -> Tensor:
+        """Gives waiting draws of some slots a row each. Returns logits ``[n, V]``, made once a
+        prompt.
+        """
+        draws: list[Draw] = []
+        owners: list[int] = []
+        for index in indices:
+            slot = self._slots[index]
+            for _ in range(min(len(slot.waiting), free - len(draws))):
+                draws.append(slot.waiting.popleft())
+                owners.append(index)
+                slot.rows += 1
+        self.rows.add(draws, owners)
+        used, counts = np.unique(owners, return_counts=True)
+        hidden = torch.stack(
+            [state for index in used if (state := self._slots[index].hidden) is not None]
+        )
+        return self._head(hidden).repeat_interleave(self._to_device(counts), dim=0)
+
+    def _retire(self, ended: Sequence[Ended]) -> None:
+        """Frees the rows that ended, and the prompts that no row needs any more."""
+        for end in ended:
+            self._slots[self.rows.slot[end.row]].rows -= 1
+        sources, targets = self.rows.drop(ended)
+        if sources:
+            columns = int(self.rows.count[targets].max())
+            self._cache.completions.move(self._index(sources), self._index(targets), columns)
+        self._sharing = None
+        done = [
+            index for index, slot in enumerate(self._slots) if not slot.rows and not slot.waiting
+        ]
+        if done:
+            self._free_slots(set(done))
+
+    def _free_slots(self, done: set[int]) -> None:
+        left = len(self._slots) - len(done)
+        targets = sorted(index for index in done if index < left)
+        sources = [index for index in range(left, len(self._slots)) if index not in done]
+        if sources:
+            columns = max(len(self._slots[index].prompt) for index in sources)
+            self._cache.prompts.move(self._index(sources), self._index(targets), columns)
+            renamed = np.arange(len(self._slots))
+            renamed[sources] = targets
+            live = self.rows.slot[: self.rows.live]
+            live[:] = renamed[live]
+            for source, target in zip(sources, targets, strict=True):
+                self._slots[target] = self._slots[source]
+        del self._slots[left:]
+
+    def _decode(self) -> Tensor:
+        """Runs the last token of every live row through the model. Returns hidden states ``[R,
+        d]``.
+        """
+        rows = self.rows
+        if self._sharing is None:
+            lengths = np.array([len(slot.prompt) for slot in self._slots])
+            self._sharing = Sharing.of(rows.slot[: rows.live], lengths, self._device)
+        counts = rows.count[: rows.live]
+        longest, shortest = int(counts.max()) - 1, int(counts.min()) - 1
+        self._cache.completions.reserve(self._capacity, longest + 1, self._longest)
+        layout = DecodeLayout(
+            self._cache, self._sharing, rows.written, longest, longest == shortest
+        )
+        return hidden_states(self._policy.model, rows.tokens, rows.positions, layout)
+
+    def _index(self, rows: Sequence[int]) -> Tensor:
+        return torch.tensor(rows, dtype=torch.long, device=self._device)
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _prompts(requests: Sequence[Request], seed: int) -> deque[_Slot]:
+    """One entry for each distinct prompt, in order of first appearance, with all the draws asked of
+    it.
+    """
+    slots: dict[tuple[int, ...], _Slot] = {}
+    for index, request in enumerate(requests):
+        slot = slots.setdefault(request.prompt_ids, _Slot(request.prompt_ids, deque()))
+        slot.waiting.extend(draws_of(index, request, seed))
+    return deque(slots.values())
+
+
+def cache_shape(policy: Policy) -> KeyValueShape:
+    """What the model's layers leave in the cache, read from its configuration."""
+    config = policy.model.config.get_text_config()
+    heads: int = config.num_attention_heads
+    return KeyValueShape(
+        layers=config.num_hidden_layers,
+        heads=getattr(config, "num_key_value_heads", None) or heads,
+        dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        dtype=next(policy.model.parameters()).dtype,
+        device=torch.device(policy.device),
+    )

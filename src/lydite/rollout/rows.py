@@ -1,0 +1,200 @@
+"""The completions in flight, one row each: what has been sampled, and what ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lydite.ops.sampling import RowSampling, draw, uniforms
+from lydite.rollout.engine import Draw
+from lydite.rollout.stopping import STOP_TOKEN, Stopping
+from lydite.types import Completion, FinishReason, Request, SamplingParams
+
+_KEY, _COUNT, _PROMPT, _TOKEN = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A row that has just sampled its last token."""
+
+    row: int
+    finish: FinishReason
+    by_token: bool
+
+
+class Rows:
+    """A dense table: rows ``0 … live - 1`` are in flight. The token loop reads the device once a
+    step.
+
+    ``slot`` and ``count`` are kept on the host (``[capacity]``): the prompt slot of each row, and
+    the tokens it has.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], capacity: int, stopping: Stopping, device: torch.device
+    ) -> None:
+        self._requests = requests
+        self._stopping = stopping
+        self._device = device
+        self._codes = stopping.codes(device)
+        columns = max(request.params.max_tokens for request in requests)
+        self._table = torch.zeros(4, capacity, dtype=torch.long, device=device)
+        self._index = torch.arange(capacity, device=device)
+        self._ids = torch.empty(capacity, columns, dtype=torch.int32, device=device)
+        self._logprobs = torch.empty(capacity, columns, dtype=torch.float32, device=device)
+        self._limit = np.zeros(capacity, dtype=np.int64)
+        self._draws: list[Draw] = []
+        kinds = {request.params for request in requests}
+        self._only = RowSampling.of([*kinds] * capacity, device) if len(kinds) == 1 else None
+        self._sampling: RowSampling | None = None
+        self.slot = np.zeros(capacity, dtype=np.int64)
+        self.count = np.zeros(capacity, dtype=np.int64)
+        self.sampled = 0
+
+    @property
+    def live(self) -> int:
+        return len(self._draws)
+
+    @property
+    def tokens(self) -> Tensor:
+        """``[R]``: the token each row sampled last."""
+        return self._table[_TOKEN, : self.live]
+
+    @property
+    def written(self) -> Tensor:
+        """``[R]``: the tokens of each completion before its last, which are those that the cache
+        holds.
+        """
+        return self._table[_COUNT, : self.live] - 1
+
+    @property
+    def positions(self) -> Tensor:
+        """``[R]``: the position of each row's last token in its whole sequence."""
+        return self._table[_PROMPT, : self.live] + self.written
+
+    def add(self, draws: Sequence[Draw], slots: Sequence[int]) -> None:
+        """Starts rows behind the live ones."""
+        start, end = self.live, self.live + len(draws)
+        owners = [self._requests[draw.request] for draw in draws]
+        prompts = [len(owner.prompt_ids) for owner in owners]
+        fresh = torch.tensor(
+            [[draw.key for draw in draws], [0] * len(draws), prompts, [0] * len(draws)]
+        )
+        self._table[:, start:end] = fresh.to(self._device)
+        self.slot[start:end] = slots
+        self.count[start:end] = 0
+        self._limit[start:end] = [owner.params.max_tokens for owner in owners]
+        self._draws.extend(draws)
+        self._sampling = None
+
+    def sample(self, logits: Tensor) -> list[Ended]:
+        """Draws the next token of every live row from its logits ``[R, V]`` and tells which rows
+        end with it.
+        """
+        rows = self.live
+        index, count = self._index[:rows], self._table[_COUNT, :rows]
+        tokens, logprobs = draw(logits, uniforms(self._table[_KEY, :rows], count), self._settings())
+        self._ids[index, count] = tokens.int()
+        self._logprobs[index, count] = logprobs
+        self._table[_TOKEN, :rows] = tokens
+        count += 1
+        self.count[:rows] += 1
+        self.sampled += rows
+        codes = self._codes[tokens].cpu().numpy()
+        suspects = np.flatnonzero((codes != 0) | (self.count[:rows] >= self._limit[:rows]))
+        return [
+            ended
+            for row in suspects.tolist()
+            if (ended := self._verdict(row, int(codes[row]))) is not None
+        ]
+
+    def _verdict(self, row: int, code: int) -> Ended | None:
+        if code == STOP_TOKEN:
+            return Ended(row, "stop", by_token=True)
+        stop = self._params(row).stop
+        if code and stop:
+            end = int(self.count[row])
+            tail = self._ids[row, max(0, end - self._stopping.window(stop)) : end].tolist()
+            if self._stopping.completed(stop, tail):
+                return Ended(row, "stop", by_token=False)
+        return Ended(row, "length", by_token=False) if self.count[row] >= self._limit[row] else None
+
+    def _params(self, row: int) -> SamplingParams:
+        return self._requests[self._draws[row].request].params
+
+    def _settings(self) -> RowSampling:
+        if self._sampling is None:
+            if self._only is not None:
+                self._sampling = self._only.first(self.live)
+            else:
+                self._sampling = RowSampling.of(
+                    [self._params(row) for row in range(self.live)], self._device
+                )
+        return self._sampling
+
+    def completions(
+        self, ended: Sequence[Ended], versions: tuple[int, int]
+    ) -> list[tuple[int, Completion]]:
+        """Each ended row's completion with the index of the request it belongs to.
+
+        Raises:
+            FloatingPointError: a log-probability is not finite, which means that the model's logits
+                were not.
+        """
+        chosen = [end.row for end in ended]
+        widest = int(self.count[chosen].max())
+        where = torch.tensor(chosen, device=self._device)
+        ids = self._ids[where, :widest].tolist()
+        logprobs = self._logprobs[where, :widest]
+        finite = logprobs.isfinite().tolist()
+        values = logprobs.tolist()
+        found = []
+        for place, end in enumerate(ended):
+            origin, count = self._draws[end.row], int(self.count[end.row])
+            request = self._requests[origin.request]
+            if not all(finite[place][:count]):
+                raise FloatingPointError(
+                    f"problem {request.problem_id!r}: the model's logits are not finite; "
+                    "its weights have diverged"
+                )
+            completion = Completion(
+                problem_id=request.problem_id,
+                sample=origin.sample,
+                prompt_ids=request.prompt_ids,
+                token_ids=tuple(ids[place][:count]),
+                logprobs=tuple(values[place][:count]),
+                loss_mask=(1,) * count,
+                finish=end.finish,
+                text=self._stopping.text(ids[place][: count - end.by_token]),
+                versions=versions,
+            )
+            found.append((origin.request, completion))
+        return found
+
+    def drop(self, ended: Sequence[Ended]) -> tuple[list[int], list[int]]:
+        """Removes rows; the last live ones move into the holes. Returns the rows that moved and
+        where to.
+        """
+        gone = {end.row for end in ended}
+        left = self.live - len(gone)
+        targets = sorted(row for row in gone if row < left)
+        sources = [row for row in range(left, self.live) if row not in gone]
+        if sources:
+            source, target = (
+                torch.tensor(rows, device=self._device) for rows in (sources, targets)
+            )
+            columns = int(self.count[sources].max())
+            self._table[:, target] = self._table[:, source]
+            self._ids[target, :columns] = self._ids[source, :columns]
+            self._logprobs[target, :columns] = self._logprobs[source, :columns]
+            for host in (self.slot, self.count, self._limit):
+                host[targets] = host[sources]
+            for a, b in zip(sources, targets, strict=True):
+                self._draws[b] = self._draws[a]
+        del self._draws[left:]
+        self._sampling = None
+        return sources, targets

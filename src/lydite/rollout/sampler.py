@@ -1,0 +1,142 @@
+"""Which problems to draw next, and dynamic sampling: drawing on until enough groups carry signal.
+
+Every epoch is a shuffle addressed by (seed, epoch), so the order of problems is a function of a
+cursor and survives a restart. Dynamic sampling is DAPO's (arXiv 2503.14476, section 3.2), with two
+departures: it stops at a stated number of rounds instead of drawing without end, and informative
+groups beyond what a step needs are dropped, not kept for the next step, where they would be off
+policy. Rewards stay outside: the caller judges the groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from lydite.config import UserError
+from lydite.types import Problem
+
+G = TypeVar("G")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a sampler stands; all that a checkpoint needs of it."""
+
+    epoch: int = 0
+    offset: int = 0
+
+
+class Sampler:
+    """Walks through problems, epoch after epoch, each in its own order."""
+
+    def __init__(
+        self, problems: Sequence[Problem], seed: int, cursor: Cursor | None = None
+    ) -> None:
+        """Starts at ``cursor``, or at the beginning.
+
+        Raises:
+            UserError: there are no problems, or the cursor lies beyond them.
+        """
+        if not problems:
+            raise UserError("tasks: no problems to draw from; the task is empty")
+        self._problems = problems
+        self._seed = seed
+        self._cursor = cursor or Cursor()
+        if not 0 <= self._cursor.offset <= len(problems):
+            raise UserError(
+                f"tasks: the run stopped at problem {self._cursor.offset} of an epoch, and there are "
+                f"now {len(problems)}; resume with the same problems"
+            )
+        self._order = _shuffled(len(problems), seed, self._cursor.epoch)
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._cursor
+
+    def next(self, count: int) -> list[Problem]:
+        """The next ``count`` problems. An epoch that ends goes on into the next one.
+
+        A call never repeats a problem unless it asks for more than there are.
+        """
+        drawn: list[Problem] = []
+        held: set[int] = set()
+        while len(drawn) < count:
+            if self._cursor.offset == len(self._problems):
+                self._cursor = Cursor(self._cursor.epoch + 1, 0)
+                self._order = _shuffled(len(self._problems), self._seed, self._cursor.epoch)
+            index = self._order[self._cursor.offset]
+            self._cursor = Cursor(self._cursor.epoch, self._cursor.offset + 1)
+            drawn.append(self._problems[index])
+            held.add(index)
+        return drawn
+
+
+def _shuffled(count: int, seed: int, epoch: int) -> list[int]:
+    digest = hashlib.blake2b(f"{seed}\x1forder\x1f{epoch}".encode(), digest_size=8).digest()
+    order = list(range(count))
+    random.Random(int.from_bytes(digest, "little")).shuffle(order)
+    return order
+
+
+@dataclass(slots=True)
+class Collected(Generic[G]):
+    """What a step got: the groups to train on, and why the others were left.
+
+    ``dropped`` counts groups by the caller's reason (all right, all wrong, undecided, …) and
+    ``surplus`` informative ones beyond what was wanted. ``seen`` has every group, for the log.
+    """
+
+    groups: list[G] = field(default_factory=list)
+    seen: list[G] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    surplus: int = 0
+    rounds: int = 0
+
+    @property
+    def report(self) -> str:
+        """One sentence for the log."""
+        text = f"{len(self.groups)} informative groups of {len(self.seen)} in {self.rounds} rounds"
+        reasons = [f"{count} {reason}" for reason, count in sorted(self.dropped.items())]
+        if self.surplus:
+            reasons.append(f"{self.surplus} more than needed")
+        return f"{text}; dropped: {', '.join(reasons)}" if reasons else text
+
+
+def collect(
+    sampler: Sampler,
+    draw_and_score: Callable[[list[Problem]], Sequence[G]],
+    reject: Callable[[G], str | None],
+    wanted: int,
+    max_rounds: int,
+) -> Collected[G]:
+    """Draws problems until ``wanted`` of their groups are kept, or ``max_rounds`` rounds are over.
+
+    The first round draws ``wanted`` problems; each later one as many as the share kept so far says
+    will fill the step, up to ``wanted``. ``reject`` says in a word or two why a group is left out,
+    ``None`` to keep it. Fewer groups than wanted is no error: the caller decides what to do.
+    """
+    assert wanted >= 1 and max_rounds >= 1
+    got: Collected[G] = Collected()
+    while len(got.groups) < wanted and got.rounds < max_rounds:
+        batch = draw_and_score(sampler.next(_next_round(wanted, len(got.groups), len(got.seen))))
+        got.rounds += 1
+        got.seen.extend(batch)
+        for group in batch:
+            reason = reject(group)
+            if reason is not None:
+                got.dropped[reason] += 1
+            elif len(got.groups) < wanted:
+                got.groups.append(group)
+            else:
+                got.surplus += 1
+    return got
+
+
+def _next_round(wanted: int, kept: int, seen: int) -> int:
+    """Problems to draw, given what share of those seen was kept (one is added to both counts)."""
+    share = (kept + 1) / (seen + 1)
+    return min(wanted, -int(-(wanted - kept) // share))
