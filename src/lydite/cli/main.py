@@ -1,0 +1,45 @@
+"""The command line. Each command parses, calls and prints; what it does lives in the rooms below."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from lydite.cli.evaluate import evaluate
+from lydite.cli.recipes import recipes
+from lydite.cli.run import run
+from lydite.cli.verify import verify
+from lydite.config import UserError
+
+HELP = """Trains reasoning language models with GRPO and rewards that can be checked.
+
+Start with [bold]lydite run recipes/quickstart.yaml[/]: a small model learns to reason in five minutes on two cores.
+Then copy a recipe, point [bold]tasks[/] at your own problems, and look before you leap with [bold]--dry-run[/].
+"""
+
+
+class _Commands(TyperGroup):
+    """Prints what a user can mend as one line and exits with 2."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            typer.echo(f"lydite: {error}", err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.echo("lydite: stopped; the same command goes on from the last checkpoint", err=True)
+            sys.exit(130)
+
+
+app = typer.Typer(
+    cls=_Commands, help=HELP, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+app.command()(run)
+app.command("eval")(evaluate)
+app.command()(verify)
+app.command()(recipes)

@@ -1,0 +1,69 @@
+"""``lydite run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that ships (see `lydite recipes`).")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, by dotted key.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run. [default: runs/NAME]")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything that can be checked, and train nothing.")
+    ] = False,
+) -> None:
+    """Runs a recipe, stage after stage; given again after a stop, goes on where it was.
+
+    [bold]Examples[/]
+
+    lydite run recipes/quickstart.yaml
+
+    lydite run recipes/quickstart.yaml seed=3 stages.2.objective=dapo --out runs/dapo
+
+    lydite run recipes/gsm8k.yaml model.path=./my-model --dry-run
+
+    The folder then holds recipe.yaml (every setting), events.jsonl (every step), samples/ (every rollout, Parquet),
+    checkpoints/, model/ (a Hugging Face folder) and summary.json.
+    """
+    # Imported here so that --help does not wait for torch.
+    from lydite.pipeline.catalogue import find_recipe
+    from lydite.pipeline.recipe import load_recipe
+
+    loaded = load_recipe(find_recipe(recipe), overrides or [])
+    folder = out or Path("runs") / loaded.name
+    if dry_run:
+        _dry_run(loaded, folder)
+        return
+    from lydite.pipeline.runner import run_recipe
+    from lydite.watch.console import ConsoleView
+
+    view = ConsoleView()
+    with view:
+        run_recipe(loaded, folder, listeners=[view])
+
+
+def _dry_run(recipe: object, folder: Path) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    from lydite.pipeline.dry_run import Mark, check_recipe
+    from lydite.pipeline.recipe import Recipe
+
+    assert isinstance(recipe, Recipe)
+    console = Console(highlight=False)
+    marks = {Mark.OK: "[green]ok[/]     ", Mark.SKIPPED: "[yellow]skipped[/]", Mark.FAILED: "[red]failed[/] "}
+    failed = False
+    for check in check_recipe(recipe, folder):
+        failed |= check.mark is Mark.FAILED
+        console.print(f"{marks[check.mark]}  [bold]{check.name}[/]  {escape(check.text)}")
+        for line in check.lines:
+            console.print(f"           {escape(line)}", soft_wrap=True)
+    console.print("nothing was trained and nothing was written")
+    if failed:
+        raise typer.Exit(2)

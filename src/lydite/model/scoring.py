@@ -1,0 +1,66 @@
+"""Log-probabilities of completions under a policy, with gradient: what every way of training is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lydite.model.attention import hidden_states
+from lydite.model.policy import Policy
+from lydite.ops.groups import pack_groups
+from lydite.ops.head import token_logprobs
+
+Ids = Sequence[int]
+
+
+def score(
+    policy: Policy, prompts: Sequence[Ids], completions: Sequence[Sequence[Ids]], temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of completion tokens and entropies of their distributions, in nats.
+
+    ``prompts`` are ``P`` lists of token ids, ``completions`` each one's (none empty). Both results are padded
+    ``[B, T]``, zero past a completion's end; row ``b`` counts completions in order, group by group.
+
+    A prompt is run once for all its completions (:mod:`lydite.ops.groups`); a model that cannot run on flat tokens
+    runs it for each of them.
+    """
+    if not policy.flat:
+        return _score_padded(policy, prompts, completions, temperature)
+    packed = pack_groups(prompts, completions, policy.device)
+    hidden = hidden_states(policy.model, packed.input_ids, packed.position_ids, packed.layout)
+    weight, bias = policy.head
+    logprobs, entropy = token_logprobs(
+        hidden[packed.predictor], weight, bias, packed.targets, policy.head_scale(temperature)
+    )
+    return packed.padded(logprobs), packed.padded(entropy)
+
+
+def _score_padded(
+    policy: Policy, prompts: Sequence[Ids], completions: Sequence[Sequence[Ids]], temperature: float
+) -> tuple[Tensor, Tensor]:
+    """The plain way: every sequence whole, padded on the right, through the model's own forward pass."""
+    pairs = [(list(p), list(c)) for p, group in zip(prompts, completions, strict=True) for c in group]
+    width = max(len(p) + len(c) for p, c in pairs) - 1
+    longest = max(len(c) for _, c in pairs)
+    ids = torch.zeros(len(pairs), width, dtype=torch.long)
+    attention = torch.zeros(len(pairs), width, dtype=torch.long)
+    place = torch.zeros(len(pairs), longest, dtype=torch.long)
+    targets = torch.zeros(len(pairs), longest, dtype=torch.long)
+    real = torch.zeros(len(pairs), longest, dtype=torch.bool)
+    for row, (prompt, completion) in enumerate(pairs):
+        inner, size = [*prompt, *completion[:-1]], len(completion)
+        ids[row, : len(inner)] = torch.tensor(inner)
+        attention[row, : len(inner)] = 1
+        place[row, :size] = torch.arange(size) + len(prompt) - 1
+        targets[row, :size] = torch.tensor(completion)
+        real[row, :size] = True
+    device = policy.device
+    logits = policy.model(input_ids=ids.to(device), attention_mask=attention.to(device), use_cache=False).logits
+    rows = logits.gather(1, place.to(device)[..., None].expand(-1, -1, logits.shape[-1]))
+    log_p = (rows.to(torch.promote_types(rows.dtype, torch.float32)) / temperature).log_softmax(-1)
+    logprobs = log_p.gather(2, targets.to(device)[..., None]).squeeze(2)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    outside = ~real.to(device)
+    return logprobs.masked_fill(outside, 0.0), entropy.masked_fill(outside, 0.0)

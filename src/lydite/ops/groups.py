@@ -1,0 +1,165 @@
+"""Runs a group's prompt once for all its completions, with gradient and without padding in the linear layers.
+
+Tokens of a micro-batch lie flat: first every prompt, then every completion less its last token, whose hidden state
+nobody asks for. A completion's queries attend to the prompt's keys and to its own; the prompt's keys receive
+gradient from all ``G`` of them. This is the same function as ``G`` separate sequences, computed with ``G - 1``
+fewer prompts. Only inside attention are sequences padded, to the longest in the micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+
+@dataclass(frozen=True, slots=True)
+class PackedGroups:
+    """A micro-batch as flat tensors.
+
+    ``input_ids`` and ``position_ids`` are ``[N]``. ``predictor[m]`` is the flat index of the token whose hidden state
+    predicts ``targets[m]``, for the ``M`` tokens of all completions in order; ``rows`` and ``columns`` place
+    them in a padded ``[B, T]``.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    predictor: Tensor
+    targets: Tensor
+    rows: Tensor
+    columns: Tensor
+    shape: tuple[int, int]
+    layout: GroupLayout
+
+    def padded(self, values: Tensor) -> Tensor:
+        """``[M]`` values of completion tokens as ``[B, T]``, zero where there is no token. Differentiable."""
+        out = values.new_zeros(self.shape)
+        return out.index_put((self.rows, self.columns), values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Where a set of flat sequences lies: ``gather`` ``[n, longest]`` flat indices, ``scatter`` ``[tokens]`` back."""
+
+    start: int
+    gather: Tensor
+    lengths: Tensor
+    scatter: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return self.scatter.shape[0]
+
+
+class GroupLayout:
+    """Attention of prompts causal to themselves, and of completions to their own prompt and themselves.
+
+    Implements :class:`lydite.ops.layout.Layout`.
+    """
+
+    def __init__(self, prompts: Sequence[int], completions: Sequence[int], owners: Sequence[int], device: str) -> None:
+        """Lengths of prompts ``[P]``, of completions ``[B]``, and the prompt each completion belongs to ``[B]``."""
+        self._prompts = _block(prompts, 0, device)
+        self._completions = _block(completions, self._prompts.tokens, device) if sum(completions) else None
+        self._owners = torch.tensor(owners, dtype=torch.long, device=device)
+        self._mask = self._completion_mask() if self._completions is not None else None
+
+    def _completion_mask(self) -> Tensor:
+        """``[B, 1, Lc, Lp + Lc]``: True where a completion's query may look."""
+        assert self._completions is not None
+        width_p, width_c = self._prompts.gather.shape[1], self._completions.gather.shape[1]
+        device = self._owners.device
+        prompt = torch.arange(width_p, device=device) < self._prompts.lengths[self._owners, None]
+        causal = torch.ones(width_c, width_c, dtype=torch.bool, device=device).tril()
+        batch = self._owners.shape[0]
+        return torch.cat(
+            [prompt[:, None].expand(batch, width_c, width_p), causal.expand(batch, width_c, width_c)], dim=2
+        )[:, None]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See :class:`lydite.ops.layout.Layout`; the same for every layer."""
+        del layer
+        repeat = query.shape[1] // key.shape[1]
+        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        k_prompt, v_prompt = (self._pick(x, self._prompts, repeat) for x in (k, v))
+        out = scaled_dot_product_attention(
+            self._pick(q, self._prompts, 1), k_prompt, v_prompt, is_causal=True, scale=scaling
+        )
+        flat = out.transpose(1, 2).flatten(0, 1)[self._prompts.scatter]
+        if self._completions is None:
+            return flat[None]
+        k_own, v_own = (self._pick(x, self._completions, repeat) for x in (k, v))
+        out = scaled_dot_product_attention(
+            self._pick(q, self._completions, 1),
+            torch.cat([k_prompt[self._owners], k_own], dim=2),
+            torch.cat([v_prompt[self._owners], v_own], dim=2),
+            attn_mask=self._mask,
+            scale=scaling,
+        )
+        return torch.cat([flat, out.transpose(1, 2).flatten(0, 1)[self._completions.scatter]])[None]
+
+    @staticmethod
+    def _pick(flat: Tensor, block: _Block, repeat: int) -> Tensor:
+        """``[N, h, D]`` to ``[n, h·repeat, longest, D]``."""
+        padded = flat[block.start : block.start + block.tokens][block.gather].transpose(1, 2)
+        return padded if repeat == 1 else padded.repeat_interleave(repeat, dim=1)
+
+
+def _block(lengths: Sequence[int], start: int, device: str) -> _Block:
+    sizes = torch.tensor(lengths, dtype=torch.long)
+    longest = int(sizes.max())
+    columns = torch.arange(longest)
+    real = columns < sizes[:, None]
+    first = sizes.cumsum(0) - sizes
+    # Padding points at a real token: its output is dropped, and no query sees its key.
+    gather = torch.where(real, first[:, None] + columns, 0)
+    scatter = real.flatten().nonzero().squeeze(1)
+    return _Block(start, gather.to(device), sizes.to(device), scatter.to(device))
+
+
+def pack_groups(
+    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[Sequence[int]]], device: str = "cpu"
+) -> PackedGroups:
+    """Packs ``P`` prompts and each one's completions (token ids; no prompt and no completion is empty).
+
+    Row ``b`` of the padded ``[B, T]`` counts completions in order, group by group.
+    """
+    owners = [p for p, group in enumerate(completions) for _ in group]
+    flat = [list(completion) for group in completions for completion in group]
+    assert all(prompts), "a prompt needs a token to predict from"
+    assert all(flat), "an empty completion has nothing to learn from"
+    inner = [len(completion) - 1 for completion in flat]
+    layout = GroupLayout([len(p) for p in prompts], inner, owners, device)
+    ids = [token for prompt in prompts for token in prompt] + [t for c in flat for t in c[:-1]]
+    positions = [i for prompt in prompts for i in range(len(prompt))]
+    positions += [len(prompts[o]) + i for o, n in zip(owners, inner, strict=True) for i in range(n)]
+    predictor = _predictors([len(p) for p in prompts], inner, owners)
+    lengths = torch.tensor([len(c) for c in flat])
+    rows = torch.arange(len(flat)).repeat_interleave(lengths)
+    columns = torch.cat([torch.arange(n) for n in lengths.tolist()])
+    targets = torch.tensor([token for completion in flat for token in completion])
+    return PackedGroups(
+        input_ids=torch.tensor(ids, device=device),
+        position_ids=torch.tensor(positions, device=device),
+        predictor=torch.tensor(predictor, device=device),
+        targets=targets.to(device),
+        rows=rows.to(device),
+        columns=columns.to(device),
+        shape=(len(flat), int(lengths.max())),
+        layout=layout,
+    )
+
+
+def _predictors(prompts: Sequence[int], inner: Sequence[int], owners: Sequence[int]) -> list[int]:
+    """The first token of a completion is predicted by its prompt's last; each later one by the one before it."""
+    ends = torch.tensor(prompts).cumsum(0) - 1
+    start = int(ends[-1]) + 1
+    found: list[int] = []
+    for owner, n in zip(owners, inner, strict=True):
+        found.append(int(ends[owner]))
+        found.extend(range(start, start + n))
+        start += n
+    return found

@@ -1,0 +1,76 @@
+"""What a stage leaves: a model with its lineage. A stage whose artifact is there is not done again."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lydite
+from lydite.config import UserError
+from lydite.pipeline.folder import write_json
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Everything that a stage's model follows from.
+
+    ``parent`` is the fingerprint of the artifact it starts from (of the model settings, for a first stage);
+    ``data`` the SHA-256 of each task by name; ``settings`` the stage's part of the recipe.
+    """
+
+    stage: str
+    kind: str
+    settings: Mapping[str, Any]
+    parent: str
+    data: Mapping[str, str]
+    seed: int
+    lydite: str = lydite.__version__
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256, in hex, of all of it."""
+        return fingerprint(dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A finished stage: its lineage and the folder of its model."""
+
+    fingerprint: str
+    model: Path
+
+
+def fingerprint(values: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of a JSON-able mapping."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def save_artifact(folder: Path, lineage: Lineage) -> Artifact:
+    """Records that ``folder/model`` is whole: the stage is done from here on."""
+    write_json(folder / "artifact.json", {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)})
+    return Artifact(lineage.fingerprint, folder / "model")
+
+
+def load_artifact(folder: Path, lineage: Lineage) -> Artifact | None:
+    """The stage's artifact if it is done, or None.
+
+    Raises:
+        UserError: it is there but was made from other inputs; nothing is written over.
+    """
+    path = folder / "artifact.json"
+    if not path.is_file():
+        return None
+    record = json.loads(path.read_text())
+    if record["fingerprint"] == lineage.fingerprint:
+        return Artifact(lineage.fingerprint, folder / "model")
+    mine = json.loads(json.dumps(dataclasses.asdict(lineage), default=str))
+    changed = [key for key, value in mine.items() if record.get(key) != value]
+    raise UserError(
+        f"{folder}: stage {lineage.stage!r} was made from other inputs (changed since: {', '.join(changed)}); "
+        "choose another --out, or delete that folder to do the stage again"
+    )

@@ -1,0 +1,143 @@
+"""Measures one model on one or more tasks, outside a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from lydite.config import UserError, validate
+from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.render import render_prompt
+from lydite.pipeline.catalogue import find_recipe
+from lydite.pipeline.recipe import Recipe, load_recipe
+from lydite.rollout.engine import EngineConfig, Progress
+from lydite.rollout.local import LocalEngine
+from lydite.rollout.padded import PaddedEngine
+from lydite.rollout.select import local_engine
+from lydite.tasks.task import TaskConfig, TaskData, load_task
+from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
+from lydite.types import Completion, Request, SamplingParams
+from lydite.verify.verifier import VerifierConfig, build
+from lydite.watch.intervals import Interval, accuracy_interval
+from lydite.watch.samples import write_sample_file
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is measured and how: problems by task, the verifier, how completions are drawn and how many."""
+
+    tasks: Mapping[str, TaskData]
+    verifier: VerifierConfig
+    params: SamplingParams
+    samples: int = 1
+    seed: int = 0
+    device: str = "cpu"
+    recipe: Recipe | None = None
+
+    def with_sampling(self, samples: int | None, temperature: float | None, max_tokens: int | None) -> Measurement:
+        """The same with what is given in place of what the recipe says."""
+        params = replace(
+            self.params,
+            temperature=self.params.temperature if temperature is None else temperature,
+            max_tokens=self.params.max_tokens if max_tokens is None else max_tokens,
+        )
+        return replace(self, params=params, samples=samples or self.samples)
+
+    def model(self, config: ModelConfig) -> ModelConfig:
+        """The model as the recipe would show it its prompts."""
+        if self.recipe is None:
+            return config
+        ours = self.recipe.model
+        return config.model_copy(update={"chat": ours.chat, "thinking": ours.thinking, "dtype": ours.dtype})
+
+
+def load_measurement(
+    tasks: Sequence[str], recipe: str | None, columns: Mapping[str, Any], verifier: str | None, seed: int
+) -> Measurement:
+    """Reads the problems: of files with these ``columns``, or of a recipe's tasks by name.
+
+    Raises:
+        UserError: a task that the recipe does not define, or a file that cannot be read.
+    """
+    if recipe is None:
+        named = {Path(path).stem: validate(TaskConfig, {**columns, "path": path}, path) for path in tasks}
+        data = {name: load_task(name, config, seed) for name, config in named.items()}
+        chosen = validate(VerifierConfig, {"rewards": [{"kind": verifier or "math"}]}, "--verifier")
+        return Measurement(data, chosen, SamplingConfig(temperature=0.0).params(), seed=seed)
+    loaded = load_recipe(find_recipe(recipe))
+    for name in tasks:
+        if name not in loaded.tasks:
+            raise UserError(f"--tasks: {recipe} has no task {name!r}; it has {', '.join(loaded.tasks)}")
+    data = {name: load_task(name, loaded.tasks[name], loaded.seed) for name in tasks}
+    chosen = loaded.evaluation.verifier or loaded.verifier
+    if verifier is not None:
+        chosen = validate(VerifierConfig, {"rewards": [{"kind": verifier}]}, "--verifier")
+    held_out = loaded.evaluation
+    return Measurement(data, chosen, held_out.sampling.params(), held_out.samples, seed, recipe=loaded)
+
+
+class _Watched:
+    """An engine that tells how far it is."""
+
+    def __init__(self, engine: LocalEngine | PaddedEngine, tell: Callable[[Progress], None]) -> None:
+        self.version = engine.version
+        self._engine = engine
+        self._tell = tell
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        return self._engine.generate(requests, on_progress=self._tell)
+
+
+def evaluate_model(
+    model: ModelConfig, plan: Measurement, on_progress: Callable[[str, Progress], None]
+) -> dict[str, Evaluation]:
+    """Scores of a model by task name.
+
+    Raises:
+        UserError: the model cannot be loaded, or a prompt does not fit its context.
+    """
+    policy = load_policy(model, plan.device, plan.seed)
+    engine = local_engine(policy, EngineConfig(), plan.seed)
+    verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])
+    try:
+        found = {}
+        for name, data in plan.tasks.items():
+            prompts = [Prompt(p, render_prompt(policy, p)) for p in data.problems]
+
+            def tell(progress: Progress, name: str = name) -> None:
+                on_progress(name, progress)
+
+            found[name] = evaluate(name, prompts, _Watched(engine, tell), verifier, plan.params, plan.samples)
+        return found
+    finally:
+        verifier.close()
+
+
+def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
+    """A row per task, and per tag where a task has several."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("task", f"avg@{plan.samples}", "95% interval", "problems", "tokens", "cut off"):
+        table.add_column(heading, justify="left" if heading == "task" else "right")
+    for name, evaluation in found.items():
+        lengths = f"{evaluation.mean_length:.0f}"
+        cut = sum(a.completion.finish == "length" for a in evaluation.answers) / max(1, len(evaluation.answers))
+        table.add_row(name, *_figures(evaluation.interval), lengths, f"{cut:.0%}")
+        tags = dict.fromkeys(a.prompt.problem.tag for a in evaluation.answers)
+        for tag in tags if len(tags) > 1 else ():
+            ids = {a.prompt.problem.id for a in evaluation.answers if a.prompt.problem.tag == tag}
+            scores = [evaluation.scores[i] for i in ids if evaluation.scores[i]]
+            table.add_row(f"  {tag or 'no tag'}", *_figures(accuracy_interval(scores)), "", "")
+    return table
+
+
+def _figures(interval: Interval) -> tuple[str, str, str]:
+    return f"{interval.mean:.1%}", f"{interval.lo:.1%} to {interval.hi:.1%}", str(interval.n)
+
+
+def write_answers(path: Path, found: Mapping[str, Evaluation]) -> None:
+    """Every answer with its verdict as one Parquet file."""
+    write_sample_file(path, [row for evaluation in found.values() for row in evaluation.samples(0)])

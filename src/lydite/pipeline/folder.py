@@ -1,0 +1,84 @@
+"""A run's folder: who may write in it, and where everything lies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lydite.config import UserError, differences
+from lydite.pipeline.recipe import Recipe
+from lydite.watch.files import write_atomic
+
+
+class RunFolder:
+    """Paths of a run. Nothing is made before :meth:`claim`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.yaml"
+        self.events = path / "events.jsonl"
+        self.samples = path / "samples"
+        self.model = path / "model"
+        self.summary = path / "summary.json"
+
+    def checkpoints(self, stage: str) -> Path:
+        """Where a stage's checkpoints lie."""
+        return self.path / "checkpoints" / stage
+
+    def stage(self, stage: str) -> Path:
+        """Where a stage's artifact lies: its model and ``artifact.json``."""
+        return self.path / "stages" / stage
+
+    @contextmanager
+    def claim(self, recipe: Recipe) -> Iterator[None]:
+        """Holds the folder for one process, new or from the same recipe.
+
+        Raises:
+            UserError: the folder belongs to another recipe, holds something else, or another process is at work.
+        """
+        self._refuse_foreign(recipe)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"--out {self.path}: another process is running there; wait for it or choose another") from None
+            if not self.recipe.exists():
+                text = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True)
+                write_atomic(self.recipe, text.encode())
+            yield
+
+    def _refuse_foreign(self, recipe: Recipe) -> None:
+        if not self.path.exists():
+            return
+        if not self.path.is_dir():
+            raise UserError(f"--out {self.path}: is a file; choose a folder")
+        if not self.recipe.exists():
+            if any(item.name != ".lock" for item in self.path.iterdir()):
+                raise UserError(f"--out {self.path}: holds files but no recipe.yaml, so it is not a run; choose another")
+            return
+        theirs = yaml.safe_load(self.recipe.read_text())
+        found = differences(theirs, resolved(recipe))
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise UserError(
+                f"--out {self.path}: is a run of another recipe; there and here differ in {found[0]}{more}; "
+                "choose another --out, or give the recipe it was started with"
+            )
+
+
+def resolved(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain data, every default written out."""
+    plain: dict[str, Any] = json.loads(recipe.model_dump_json())
+    return plain
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """A mapping as an indented JSON file, whole or not at all."""
+    write_atomic(path, (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())

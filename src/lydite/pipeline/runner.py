@@ -1,0 +1,350 @@
+"""Runs a recipe: stage after stage, each from an artifact to an artifact, each evaluated before and after.
+
+Everything it decides can be read from the run's folder, so the same command given again goes on where the last
+one stopped, whatever stopped it.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import lydite
+from lydite.config import UserError
+from lydite.model.loading import load_policy
+from lydite.model.policy import Policy
+from lydite.model.reference import Reference
+from lydite.model.render import render_example, render_prompt
+from lydite.model.saving import save_policy
+from lydite.pipeline.artifact import Artifact, Lineage, fingerprint, load_artifact, save_artifact
+from lydite.pipeline.folder import RunFolder, resolved, write_json
+from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
+from lydite.pipeline.summary import StageSummary, summarise
+from lydite.rollout.select import local_engine
+from lydite.tasks.select import check_disjoint
+from lydite.tasks.task import TaskData, load_task
+from lydite.train.evaluate import Evaluation, Prompt, evaluate
+from lydite.train.learner import Learner
+from lydite.train.loop import LoopSettings, Trainer, run_steps
+from lydite.train.rl import RLParts, RLTrainer
+from lydite.train.sft import Example, SFTTrainer
+from lydite.types import Engine, Problem, Verifier
+from lydite.verify.verifier import build
+from lydite.watch.events import (
+    Answer,
+    Evaluated,
+    EventLog,
+    Listener,
+    RunDone,
+    RunFailed,
+    RunStarted,
+    StageDone,
+    StageStarted,
+    Warned,
+    read_events,
+)
+from lydite.watch.samples import write_samples
+
+SHOWN_ANSWERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a Python caller hands over instead of naming it in the recipe: tasks by name, and the verifier."""
+
+    tasks: Mapping[str, TaskData] = field(default_factory=dict)
+    verifier: Verifier | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run: its folder, and each stage's figures as in ``summary.json``."""
+
+    folder: Path
+    model: Path
+    stages: tuple[StageSummary, ...]
+
+
+def run_recipe(recipe: Recipe, out: Path, given: Given | None = None, listeners: Sequence[Listener] = ()) -> Finished:
+    """Runs or resumes a recipe in the folder ``out``.
+
+    ``listeners`` hear every event, those of earlier attempts first.
+
+    Raises:
+        UserError: something the user can mend; what is in the folder stays, and the same call goes on from there.
+    """
+    given = given or Given()
+    check_tasks(recipe, given.tasks)
+    tasks = load_tasks(recipe, given.tasks)
+    folder = RunFolder(out)
+    with folder.claim(recipe), EventLog(folder.events) as log:
+        for listener in listeners:
+            log.subscribe(listener, replay=True)
+        run = _Run(recipe, folder, tasks, log, given.verifier)
+        try:
+            return run.execute()
+        except UserError as error:
+            log.append(RunFailed(message=str(error)))
+            raise
+        finally:
+            run.close()
+
+
+def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskData]:
+    """Every task that the recipe uses; held-out questions are checked to be in no training task.
+
+    Raises:
+        UserError: a task cannot be read, or a held-out question is trained on.
+    """
+    tasks = {name: given.get(name) or load_task(name, recipe.tasks[name], recipe.seed) for name in recipe.task_names()}
+    for name in recipe.evaluation.tasks:
+        for stage in recipe.stages:
+            check_disjoint(tasks[stage.task].problems, tasks[name].problems)
+    return tasks
+
+
+def pick_device(recipe: Recipe) -> str:
+    """``auto`` is the GPU if there is one."""
+    if recipe.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device: cuda was asked for and torch sees no GPU; use device=cpu or device=auto")
+    return recipe.device
+
+
+class _Run:
+    """One attempt at a recipe."""
+
+    def __init__(
+        self, recipe: Recipe, folder: RunFolder, tasks: dict[str, TaskData], log: EventLog, verifier: Verifier | None
+    ) -> None:
+        self._recipe = recipe
+        self._folder = folder
+        self._tasks = tasks
+        self._log = log
+        self._device = pick_device(recipe)
+        self._began = time.perf_counter()
+        everything = [problem for data in tasks.values() for problem in data.problems]
+        self._verifier = verifier or build(recipe.verifier, everything)
+        judge = recipe.evaluation.verifier
+        self._judge = self._verifier if judge is None else build(judge, everything)
+
+    def close(self) -> None:
+        """Ends the worker processes."""
+        self._verifier.close()
+        if self._judge is not self._verifier:
+            self._judge.close()
+
+    def execute(self) -> Finished:
+        """Every stage in order, those that are done skipped."""
+        self._announce()
+        root = Artifact(fingerprint(resolved(self._recipe)["model"]), Path(self._recipe.model.path))
+        artifacts = {"model": root}
+        last = "model"
+        for stage in self._recipe.stages:
+            artifacts[stage.name] = self._stage(stage, artifacts[stage.start_from or last], stage.start_from or last)
+            last = stage.name
+            self._summarise()
+        _copy_model(artifacts[last].model, self._folder.model)
+        stages = self._summarise()
+        files = {
+            "model": self._folder.model,
+            "summary": self._folder.summary,
+            "events": self._folder.events,
+            "samples": self._folder.samples,
+        }
+        self._log.append(
+            RunDone(
+                seconds=time.perf_counter() - self._began, files={name: str(path) for name, path in files.items()}
+            )
+        )
+        return Finished(self._folder.path, self._folder.model, stages)
+
+    def _announce(self) -> None:
+        versions = {
+            "lydite": lydite.__version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
+        self._log.append(
+            RunStarted(
+                name=self._recipe.name,
+                seed=self._recipe.seed,
+                stages=tuple(stage.name for stage in self._recipe.stages),
+                directory=str(self._folder.path),
+                versions=versions,
+            )
+        )
+        for data in self._tasks.values():
+            for note in data.notes:
+                self._log.append(Warned(code="task", message=note))
+
+    def _stage(self, stage: SFTStage | RLStage, parent: Artifact, parent_name: str) -> Artifact:
+        lineage = Lineage(
+            stage=stage.name,
+            kind=stage.kind,
+            settings={
+                "stage": stage.model_dump(mode="json"),
+                "verifier": self._recipe.verifier.model_dump(mode="json"),
+                "device": self._device,
+            },
+            parent=parent.fingerprint,
+            data={stage.task: self._tasks[stage.task].fingerprint},
+            seed=self._recipe.seed,
+        )
+        home = self._folder.stage(stage.name)
+        done = load_artifact(home, lineage)
+        if done is not None:
+            return done
+        policy = self._load(parent, fresh=parent_name == "model")
+        engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
+        trainer = self._trainer(stage, policy, engine)
+        self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
+        prompts = {
+            name: [Prompt(p, render_prompt(policy, p)) for p in self._tasks[name].problems]
+            for name in self._recipe.evaluation.tasks
+        }
+
+        def look(step: int) -> None:
+            for name, ready in prompts.items():
+                self._evaluate(stage.name, step, name, ready, engine, parent_name)
+
+        settings = LoopSettings(
+            stage=stage.name,
+            checkpoints=self._folder.checkpoints(stage.name),
+            samples=self._folder.samples,
+            evaluate_every=self._recipe.evaluation.every if stage.kind == "rl" else None,
+            checkpoint_every=self._recipe.checkpoint.every,
+            keep=self._recipe.checkpoint.keep,
+        )
+        run_steps(trainer, settings, self._log, look)
+        save_policy(policy, home / "model")
+        artifact = save_artifact(home, lineage)
+        seconds = sum(e.metrics.get("seconds", 0.0) for e in self._events_of(stage.name))
+        self._log.append(
+            StageDone(stage=stage.name, step=trainer.total, steps=trainer.total, seconds=seconds, artifact=str(home))
+        )
+        return artifact
+
+    def _events_of(self, stage: str) -> list[Any]:
+        return [e for e in read_events(self._folder.events) if e.stage == stage and hasattr(e, "metrics")]
+
+    def _load(self, parent: Artifact, fresh: bool) -> Policy:
+        """The starting weights. Always from disk, so that a resumed run starts from the very same ones."""
+        config = self._recipe.model
+        if not fresh:
+            config = config.model_copy(
+                update={"path": str(parent.model), "init": {}, "vocabulary": None, "tokenizer": None}
+            )
+        return load_policy(config, self._device, self._recipe.seed)
+
+    def _trainer(self, stage: SFTStage | RLStage, policy: Policy, engine: Engine) -> Trainer:
+        problems = self._tasks[stage.task].problems
+        if isinstance(stage, SFTStage):
+            return SFTTrainer(policy, stage, _examples(policy, problems, stage), self._recipe.seed)
+        objective = stage.build_objective()
+        reference = Reference(policy).active if objective.needs_reference else None
+        learner = Learner(policy, stage.optimizer, stage.update, reference)
+        parts = RLParts(engine, self._verifier, learner, objective, self._recipe.verifier.limits.fail_rate)
+        return RLTrainer(stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed)
+
+    def _evaluate(
+        self, stage: str, step: int, task: str, prompts: Sequence[Prompt], engine: Engine, parent: str
+    ) -> None:
+        """Logs the held-out score; at a stage's start, the one its starting model got at the end of its own stage."""
+        if step == 0 and (known := self._known(parent, task)) is not None:
+            again = {f: getattr(known, f) for f in ("task", "avg", "lo", "hi", "n", "k", "scores", "answers")}
+            self._log.append(Evaluated(stage=stage, step=0, metrics={**known.metrics, "seconds": 0.0}, **again))
+            return
+        began = time.perf_counter()
+        config = self._recipe.evaluation
+        result = evaluate(task, prompts, engine, self._judge, config.sampling.params(), config.samples)
+        write_samples(self._folder.samples, f"{stage}-{task}", step, result.samples(step))
+        if result.undecided:
+            message = f"{result.undecided} held-out answers of {task} could not be judged and are left out"
+            self._log.append(Warned(stage=stage, step=step, code="undecided", message=message))
+        self._log.append(_evaluated(stage, step, result, config.samples, time.perf_counter() - began))
+
+    def _known(self, parent: str, task: str) -> Evaluated | None:
+        found = [
+            e
+            for e in read_events(self._folder.events)
+            if isinstance(e, Evaluated) and e.stage == parent and e.task == task
+        ]
+        return max(found, key=lambda e: e.step, default=None)
+
+    def _summarise(self) -> tuple[StageSummary, ...]:
+        stages = summarise(read_events(self._folder.events))
+        write_json(
+            self._folder.summary,
+            {"name": self._recipe.name, "seed": self._recipe.seed, "stages": [s.as_json() for s in stages]},
+        )
+        return stages
+
+
+def _evaluated(stage: str, step: int, result: Evaluation, samples: int, seconds: float) -> Evaluated:
+    interval = result.interval
+    shown: list[Answer] = []
+    for answered in result.answers:
+        if answered.completion.sample == 0 and len(shown) < SHOWN_ANSWERS:
+            problem = answered.prompt.problem
+            correct = answered.verdict.outcome == "correct"
+            shown.append(
+                Answer(
+                    problem_id=problem.id, prompt=problem.question, completion=answered.completion.text, correct=correct
+                )
+            )
+    scores = {name: sum(values) / len(values) for name, values in result.scores.items() if values}
+    return Evaluated(
+        stage=stage,
+        step=step,
+        task=result.task,
+        avg=interval.mean,
+        lo=interval.lo,
+        hi=interval.hi,
+        n=interval.n,
+        k=samples,
+        scores=scores,
+        answers=tuple(shown),
+        metrics={"length": result.mean_length, "seconds": seconds},
+    )
+
+
+def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> list[Example]:
+    """The task's worked solutions as token ids.
+
+    Raises:
+        UserError: a problem has none, or does not fit the context.
+    """
+    missing = [problem.id for problem in problems if problem.worked is None]
+    if missing:
+        raise UserError(
+            f"tasks.{stage.task}.worked: {len(missing)} problems have no worked solution, such as {missing[0]}; "
+            "name the column that holds it"
+        )
+    found = []
+    for problem in problems:
+        ids, mask = render_example(policy, problem, problem.worked or "")
+        first = 1 if stage.loss_on == "all" else mask.index(1)
+        bits = [1] * (len(ids) - first) if stage.loss_on == "all" else mask[first:]
+        found.append(Example(ids[:first], ids[first:], bits))
+    return found
+
+
+def _copy_model(source: Path, target: Path) -> None:
+    """The last stage's model again as ``model/``; whole or not at all."""
+    if target.is_dir():
+        return
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(source, partial)
+    partial.rename(target)

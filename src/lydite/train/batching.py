@@ -1,0 +1,70 @@
+"""Cuts a step into micro-batches by a budget of tokens. How it is cut never changes the gradient, only the memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lydite.types import TrainBatch, TrainGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Completions of one prompt that are run together: ``rows`` are their places in the whole batch, counted flat."""
+
+    group: TrainGroup
+    members: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        return max(len(self.group.sequences[m].token_ids) for m in self.members)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.group.prompt_ids) + sum(len(self.group.sequences[m].token_ids) for m in self.members)
+
+
+def micro_batches(batch: TrainBatch, budget: int) -> list[list[Piece]]:
+    """Pieces of at most ``budget`` tokens each (a single longer completion goes alone), longest first.
+
+    Longest first, because like lengths then share a micro-batch (little padding in attention) and the peak of
+    memory comes first: a batch that will not fit fails at once.
+    """
+    pieces = sorted(_pieces(batch, budget), key=lambda piece: (-piece.longest, piece.rows))
+    found: list[list[Piece]] = []
+    used = budget + 1
+    for piece in pieces:
+        if used + piece.tokens > budget:
+            found.append([])
+            used = 0
+        found[-1].append(piece)
+        used += piece.tokens
+    return found
+
+
+def _pieces(batch: TrainBatch, budget: int) -> list[Piece]:
+    """Every group, cut where it alone is over budget; empty completions have nothing to learn from and are left out."""
+    found: list[Piece] = []
+    first = 0
+    for group in batch.groups:
+        order = [i for i, s in enumerate(group.sequences) if s.token_ids]
+        order.sort(key=lambda i: -len(group.sequences[i].token_ids))
+        members: list[int] = []
+        used = len(group.prompt_ids)
+        for member in order:
+            size = len(group.sequences[member].token_ids)
+            if members and used + size > budget:
+                found.append(Piece(group, tuple(members), tuple(first + m for m in members)))
+                members, used = [], len(group.prompt_ids)
+            members.append(member)
+            used += size
+        if members:
+            found.append(Piece(group, tuple(members), tuple(first + m for m in members)))
+        first += len(group.sequences)
+    return found
+
+
+def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
+    """Cuts a rollout into ``parts`` batches for as many optimiser steps, every ``parts``-th group to each."""
+    cut = [batch.groups[part::parts] for part in range(min(parts, len(batch.groups)))]
+    return [TrainBatch(groups, batch.temperature) for groups in cut]

@@ -1,0 +1,84 @@
+"""The one outer loop: resume, step, log, evaluate, checkpoint. What a step is belongs to the trainer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from lydite.watch.events import EventLog, RunResumed, StepDone, Warned
+from lydite.watch.samples import Sample, write_samples
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step came to: figures for the log, in RL every rollout, and warnings as (code, message)."""
+
+    metrics: Mapping[str, float]
+    samples: Sequence[Sample] = field(default_factory=tuple)
+    warnings: Sequence[tuple[str, str]] = field(default_factory=tuple)
+
+
+class Trainer(Protocol):
+    """Anything trained step by step. All of its state is in the tensors, the JSON state and the step number."""
+
+    total: int
+
+    def step(self, step: int) -> StepResult: ...
+
+    def state_tensors(self) -> dict[str, Tensor]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """Where a stage keeps its things, and how often it looks up from work. ``None`` is never."""
+
+    stage: str
+    checkpoints: Path
+    samples: Path
+    evaluate_every: int | None
+    checkpoint_every: int | None
+    keep: int
+
+
+def run_steps(trainer: Trainer, settings: LoopSettings, log: EventLog, evaluate: Callable[[int], None]) -> None:
+    """Runs a trainer to its last step, from its newest checkpoint if there is one.
+
+    ``evaluate(step)`` is called before the first step, at every interval and after the last; a resumed stage does
+    not repeat what it has logged before its checkpoint.
+    """
+    start = 0
+    found = load_checkpoint(settings.checkpoints)
+    if found is not None:
+        trainer.load(found.tensors, found.state)
+        start = found.step
+        log.append(RunResumed(stage=settings.stage, step=start))
+    else:
+        evaluate(0)
+    for step in range(start, trainer.total):
+        done, began = step + 1, time.perf_counter()
+        result = trainer.step(step)
+        metrics = {**result.metrics, "seconds": time.perf_counter() - began}
+        if result.samples:
+            write_samples(settings.samples, settings.stage, done, result.samples)
+        for code, message in result.warnings:
+            log.append(Warned(stage=settings.stage, step=done, code=code, message=message))
+        log.append(StepDone(stage=settings.stage, step=done, steps=trainer.total, metrics=metrics))
+        if done == trainer.total or (settings.evaluate_every and done % settings.evaluate_every == 0):
+            evaluate(done)
+        if done < trainer.total and settings.checkpoint_every and done % settings.checkpoint_every == 0:
+            state = Checkpoint(done, trainer.state_tensors(), trainer.state())
+            save_checkpoint(settings.checkpoints, state, settings.keep)
+    if trainer.total:
+        save_checkpoint(
+            settings.checkpoints, Checkpoint(trainer.total, trainer.state_tensors(), trainer.state()), settings.keep
+        )

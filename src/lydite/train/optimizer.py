@@ -1,0 +1,116 @@
+"""AdamW with float32 states whatever the weights' dtype, and learning-rate schedules as pure functions of the step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lydite.config import Config, UserError
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+class OptimizerConfig(Config):
+    """AdamW and its learning rate. The rate warms up linearly, holds, then decays to ``final_lr`` times its peak."""
+
+    lr: float = Field(1e-6, gt=0, description="Peak learning rate.")
+    warmup_steps: int = Field(0, ge=0, description="Optimiser steps over which the rate rises from 0.")
+    schedule: Schedule = Field("constant", description="Shape of the decay: constant, linear or cosine.")
+    decay_from: float = Field(
+        0.0, ge=0, lt=1, description="Share of the stage after which the decay starts (0.5: the second half)."
+    )
+    final_lr: float = Field(0.0, ge=0, le=1, description="Where the decay ends, as a share of the peak.")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's two averaging rates.")
+    eps: float = Field(1e-8, gt=0, description="AdamW's epsilon.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this global norm.")
+
+
+def lr_at(config: OptimizerConfig, step: int, total: int) -> float:
+    """The learning rate of optimiser step ``step`` (from 0) of ``total``."""
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return config.lr
+    start = max(config.warmup_steps, int(config.decay_from * total))
+    progress = min(1.0, max(0.0, (step - start) / max(1, total - start)))
+    shape = 1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return config.lr * (config.final_lr + (1 - config.final_lr) * shape)
+
+
+class Optimizer:
+    """AdamW over float32 master copies of the trainable parameters.
+
+    Float32 parameters are their own masters, so nothing is copied for them. Updates far smaller than a bfloat16
+    weight's spacing would otherwise vanish: at RL's learning rates, nearly all of them.
+    """
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+        self.config = config
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if not named:
+            raise UserError("model: no parameter is trainable; check lora.targets or unfreeze the model")
+        self._named = dict(named)
+        self._masters = {
+            name: p if p.dtype in (torch.float32, torch.float64) else p.detach().float()
+            for name, p in self._named.items()
+        }
+        groups = [
+            {"params": [m for n, m in self._masters.items() if self._named[n].ndim >= 2], "weight_decay": config.weight_decay},
+            {"params": [m for n, m in self._masters.items() if self._named[n].ndim < 2], "weight_decay": 0.0},
+        ]
+        self._adamw = torch.optim.AdamW(
+            [g for g in groups if g["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=True
+        )
+
+    def step(self, lr: float) -> float:
+        """Clips, updates and clears the gradients; returns their global norm before clipping."""
+        for name, parameter in self._named.items():
+            master = self._masters[name]
+            if master is not parameter:
+                master.grad = None if parameter.grad is None else parameter.grad.to(master.dtype)
+                parameter.grad = None
+        norm = clip(self._masters.values(), self.config.max_grad_norm)
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        self._adamw.step()
+        self._adamw.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for name, parameter in self._named.items():
+                if self._masters[name] is not parameter:
+                    parameter.copy_(self._masters[name])
+        return norm
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything a resumed stage needs, as named tensors: weights (their float32 masters), moments, step counts."""
+        found: dict[str, Tensor] = {}
+        for name, master in self._masters.items():
+            found[f"weight.{name}"] = master.detach()
+            for key, value in self._adamw.state.get(master, {}).items():
+                found[f"{key}.{name}"] = value
+        return found
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores what :meth:`state_tensors` gave, to the bit, the model's own weights included."""
+        with torch.no_grad():
+            for name, master in self._masters.items():
+                master.copy_(tensors[f"weight.{name}"])
+                self._named[name].copy_(master)
+                keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors]
+                if keys:
+                    # Fused AdamW keeps its step count beside the parameter.
+                    self._adamw.state[master] = {
+                        key: tensors[f"{key}.{name}"].clone().to(master.device) for key in keys
+                    }
+
+
+def clip(parameters: Iterable[Tensor], limit: float) -> float:
+    """Scales gradients down to a global norm of ``limit``; returns the norm before."""
+    held = [p for p in parameters if p.grad is not None]
+    norm = float(nn.utils.clip_grad_norm_(held, limit, foreach=True)) if held else 0.0
+    return norm

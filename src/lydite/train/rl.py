@@ -1,0 +1,302 @@
+"""The RL loop's step: sample → verify → advantage → update → sync.
+
+The only place where rollouts, rewards and objectives meet. It takes them as arguments, so the same code runs with
+fakes in a test, in one process on a laptop, and with remote ones on a cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from lydite.config import Config, UserError
+from lydite.objective import group_filter
+from lydite.objective.objective import Objective
+from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
+from lydite.train.evaluate import UNDECIDED, Prompt, SamplingConfig
+from lydite.train.learner import LearnerLike, UpdateConfig
+from lydite.train.loop import StepResult
+from lydite.train.optimizer import OptimizerConfig
+from lydite.types import (
+    Completion,
+    Engine,
+    Group,
+    Outcome,
+    Problem,
+    Request,
+    TrainBatch,
+    TrainGroup,
+    TrainSequence,
+    Verifier,
+)
+from lydite.watch.samples import Sample, samples_of
+
+
+class RLConfig(Config):
+    """How many prompts and completions a step takes, how they are drawn, and what is optimised."""
+
+    steps: int = Field(100, ge=1, description="Rollouts, each followed by its optimiser steps.")
+    prompts_per_step: int = Field(16, ge=1, description="Prompts (groups) per step.")
+    group_size: int = Field(8, ge=1, description="Completions per prompt.")
+    objective: Any = Field(
+        "grpo", description="A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with overrides."
+    )
+    sampling: SamplingConfig = Field(SamplingConfig(), description="How training completions are drawn.")
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="AdamW and its schedule.")
+    update: UpdateConfig = Field(UpdateConfig(), description="How a rollout becomes optimiser steps.")
+
+    @field_validator("objective")
+    @classmethod
+    def _parses(cls, spec: Any) -> Any:
+        Objective.parse(spec)
+        return spec
+
+    def build_objective(self) -> Objective:
+        """The objective, with what it needs to know of this stage filled in.
+
+        Raises:
+            UserError: it cannot work with this group size or completion limit.
+        """
+        objective = Objective.parse(self.objective).with_limit(self.sampling.max_tokens)
+        objective.check_group_size(self.group_size)
+        return objective
+
+
+@dataclass(frozen=True, slots=True)
+class RLParts:
+    """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run stops."""
+
+    engine: Engine
+    verifier: Verifier
+    learner: LearnerLike
+    objective: Objective
+    fail_rate: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """A group with its rewards ``[G]`` (NaN: excluded): as verified, and as shaped by the objective."""
+
+    group: Group
+    verified: Tensor
+    shaped: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Signal:
+    """Advantages ``[P, G]`` of the kept groups, and which completions take part in the loss."""
+
+    advantages: Tensor
+    included: Tensor
+
+
+class RLTrainer:
+    """One policy step at a time: see :class:`lydite.train.loop.Trainer`."""
+
+    def __init__(self, config: RLConfig, parts: RLParts, prompts: Sequence[Prompt], seed: int) -> None:
+        self.config = config
+        self.total = config.steps
+        self._parts = parts
+        self._prompts = {prompt.problem.id: prompt for prompt in prompts}
+        self._problems = [prompt.problem for prompt in prompts]
+        self._seed = seed
+        self._sampler = Sampler(self._problems, seed)
+        self._params = config.sampling.params()
+
+    def step(self, step: int) -> StepResult:
+        """Samples groups until enough of them teach (or once, without dynamic sampling), and trains on them."""
+        began = time.perf_counter()
+        clock = _Clock()
+        collected = self._collect(step, clock)
+        signal = self._signal(collected.groups)
+        batch = self._batch(collected.groups, signal)
+        trained: dict[str, float] = {}
+        if batch.groups:
+            with clock("update"):
+                trained = self._parts.learner.update(batch, self._parts.objective, (step, self.total))
+            self._parts.engine.version += 1
+        sampled = sum(len(c.token_ids) for scored in collected.seen for c in scored.group.completions)
+        metrics = {
+            **_reward_metrics(collected.seen),
+            **trained,
+            "groups": float(len(batch.groups)),
+            "rounds": float(collected.rounds),
+            "tokens": float(sampled),
+            "tokens_per_second": sampled / (time.perf_counter() - began),
+            **clock.seconds,
+        }
+        return StepResult(metrics, self._rows(collected, signal, step + 1), self._warnings(len(batch.groups), collected))
+
+    def _rows(self, collected: Collected[_Scored], signal: _Signal, step: int) -> list[Sample]:
+        """Every rollout of the step; those of groups that were left out have no advantage."""
+        trained = {id(scored): values for scored, values in zip(collected.groups, signal.advantages.tolist(), strict=True)}
+        nothing = [float("nan")] * self.config.group_size
+        return [
+            row
+            for scored in collected.seen
+            for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
+        ]
+
+    def _collect(self, step: int, clock: _Clock) -> Collected[_Scored]:
+        objective = self._parts.objective
+
+        def draw_and_score(drawn: Sequence[Drawn]) -> list[_Scored]:
+            problems = [draw.problem for draw in drawn]
+            with clock("sample"):
+                completions = self._parts.engine.generate([self._request(draw, step) for draw in drawn])
+            with clock("verify"):
+                return self._score(problems, completions)
+
+        return collect(
+            self._sampler,
+            draw_and_score,
+            reject=lambda scored: None if objective.keep_groups(scored.verified[None])[0] else _why_idle(scored),
+            wanted=self.config.prompts_per_step,
+            max_rounds=objective.max_rounds if objective.refills else 1,
+        )
+
+    def _request(self, draw: Drawn, step: int) -> Request:
+        size = self.config.group_size
+        prompt = self._prompts[draw.problem.id]
+        return Request(draw.problem.id, prompt.token_ids, size, self._params, step, first_sample=draw.epoch * size)
+
+    def _score(self, problems: Sequence[Problem], completions: Sequence[Sequence[Completion]]) -> list[_Scored]:
+        """Each problem's group, verified and shaped."""
+        verdicts = self._parts.verifier.verify(
+            [p for p, group in zip(problems, completions, strict=True) for _ in group],
+            [c.text for group in completions for c in group],
+        )
+        size = self.config.group_size
+        groups = [
+            Group(problem, completions[i], verdicts[i * size : (i + 1) * size]) for i, problem in enumerate(problems)
+        ]
+        self._check_failures(groups)
+        lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
+        verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
+        shaped = self._parts.objective.shape_rewards(verified, lengths, self._params.max_tokens)
+        return [_Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
+
+    def _signal(self, kept: Sequence[_Scored]) -> _Signal:
+        """Advantages over all kept groups at once: a batch's deviation needs the whole batch."""
+        if not kept:
+            nothing = torch.zeros(0, self.config.group_size)
+            return _Signal(nothing, nothing.bool())
+        truncated = torch.tensor([[c.finish == "length" for c in s.group.completions] for s in kept])
+        verified = torch.stack([s.verified for s in kept])
+        advantages = self._parts.objective.advantages(torch.stack([s.shaped for s in kept]))
+        return _Signal(advantages, self._parts.objective.keep(verified, truncated))
+
+    def _check_failures(self, groups: Sequence[Group]) -> None:
+        """Verdicts that are our failure, not the model's, must not become the run's normal state."""
+        verdicts = [verdict for group in groups for verdict in group.verdicts]
+        failed = [verdict for verdict in verdicts if verdict.outcome in UNDECIDED]
+        if len(failed) > self._parts.fail_rate * len(verdicts):
+            common = Counter(verdict.detail for verdict in failed).most_common(1)[0][0]
+            raise UserError(
+                f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more than "
+                f"limits.fail_rate={self._parts.fail_rate:g} allows; most often: {common or failed[0].outcome}"
+            )
+
+    def _batch(self, kept: Sequence[_Scored], signal: _Signal) -> TrainBatch:
+        """Excluded completions leave the batch here: they are in no numerator and no denominator."""
+        groups = []
+        for scored, values, included in zip(
+            kept, signal.advantages.tolist(), signal.included.tolist(), strict=True
+        ):
+            sequences = [
+                TrainSequence(c.token_ids, c.loss_mask, c.logprobs, advantage)
+                for c, advantage, use in zip(scored.group.completions, values, included, strict=True)
+                if use and any(c.loss_mask)
+            ]
+            if sequences:
+                groups.append(TrainGroup(scored.group.completions[0].prompt_ids, sequences))
+        return TrainBatch(groups, self._params.temperature)
+
+    def _warnings(self, trained: int, collected: Collected[_Scored]) -> tuple[tuple[str, str], ...]:
+        """What a user should hear of at once, as (code, message)."""
+        if not self._parts.objective.refills or trained >= self.config.prompts_per_step:
+            return ()
+        return (
+            (
+                "too_few_informative_groups",
+                f"{collected.report}, of {self.config.prompts_per_step} wanted; choose problems of medium difficulty, "
+                "raise group_size, or raise objective.max_rounds",
+            ),
+        )
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """See :class:`lydite.train.loop.Trainer`."""
+        return self._parts.learner.state_tensors()
+
+    def state(self) -> dict[str, Any]:
+        """The sampler's place in the data, and the policy version."""
+        return {"cursor": asdict(self._sampler.cursor), "version": self._parts.engine.version}
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint, to the bit."""
+        self._parts.learner.load_state_tensors(tensors)
+        self._sampler = Sampler(self._problems, self._seed, Cursor(**state["cursor"]))
+        self._parts.engine.version = state["version"]
+
+
+class _Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._phase = ""
+        self._began = 0.0
+
+    def __call__(self, phase: str) -> _Clock:
+        self._phase = f"seconds_{phase}"
+        return self
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
+
+
+def _why_idle(scored: _Scored) -> str:
+    """Why a group's rewards are all alike, in two words."""
+    decided = {verdict.outcome for verdict in scored.group.verdicts} - UNDECIDED
+    if not decided:
+        return "undecided"
+    return "all right" if decided == {Outcome.CORRECT} else "all wrong" if Outcome.CORRECT not in decided else "all alike"
+
+
+def _reward_metrics(scored: Sequence[_Scored]) -> dict[str, float]:
+    """What the step sampled, whether or not it was trained on."""
+    verdicts = [v for s in scored for v in s.group.verdicts]
+    completions = [c for s in scored for c in s.group.completions]
+    tokens = sum(sum(c.loss_mask) for c in completions)
+    logprobs = sum(lp for c in completions for lp, bit in zip(c.logprobs, c.loss_mask, strict=True) if bit)
+    decided = [v for v in verdicts if v.reward is not None]
+    informative = int(group_filter.informative(torch.stack([s.verified for s in scored])).sum())
+    found = {
+        "reward": _mean([v.reward for v in decided if v.reward is not None]),
+        "accuracy": _mean([float(v.outcome is Outcome.CORRECT) for v in decided]),
+        "length": _mean([float(len(c.token_ids)) for c in completions]),
+        "truncated": _mean([float(c.finish == "length") for c in completions]),
+        # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token entropy.
+        "entropy": -logprobs / max(1, tokens),
+        "informative_groups": informative / max(1, len(scored)),
+    }
+    for outcome, count in Counter(v.outcome for v in verdicts).items():
+        found[f"outcome_{outcome}"] = count / len(verdicts)
+    for name in {name for v in verdicts for name in v.parts}:
+        parts = [v.parts[name] for v in verdicts if v.parts.get(name) is not None]
+        found[f"reward_{name}"] = _mean([part for part in parts if part is not None])
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

@@ -1,0 +1,131 @@
+"""Supervised fine-tuning on worked examples: packed, loss on the answer's tokens, mean over the step's tokens."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from lydite.config import Config, UserError
+from lydite.model.policy import Policy
+from lydite.model.scoring import score
+from lydite.train.loop import StepResult
+from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
+
+
+class SFTConfig(Config):
+    """How much of what is shown to the model at once."""
+
+    steps: int | None = Field(None, ge=1, description="Optimiser steps; give this or epochs.")
+    epochs: float | None = Field(None, gt=0, description="Passes over the examples; give this or steps.")
+    batch_size: int = Field(32, ge=1, description="Examples per optimiser step.")
+    tokens_per_micro_batch: int = Field(
+        4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
+    )
+    loss_on: Literal["answer", "all"] = Field(
+        "answer", description="Learn the worked answer only, or the prompt too (a base model's pretraining)."
+    )
+    optimizer: OptimizerConfig = Field(
+        OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1), description="AdamW and its schedule."
+    )
+
+    def total_steps(self, examples: int) -> int:
+        """Optimiser steps of the stage for this many examples."""
+        if (self.steps is None) == (self.epochs is None):
+            raise UserError("sft: give one of steps and epochs")
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return max(1, round(self.epochs * examples / self.batch_size))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Token ids of a prompt and of what follows it; ``loss_mask``, parallel to the latter, is 1 on what is learned."""
+
+    prompt_ids: Sequence[int]
+    token_ids: Sequence[int]
+    loss_mask: Sequence[int]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.token_ids)
+
+
+class SFTTrainer:
+    """Trains a policy on examples, a step at a time; the step number alone decides what it sees."""
+
+    def __init__(self, policy: Policy, config: SFTConfig, examples: Sequence[Example], seed: int) -> None:
+        self.policy = policy
+        self.config = config
+        self.examples = examples
+        self.total = config.total_steps(len(examples))
+        self.optimizer = Optimizer(policy.model, config.optimizer)
+        self._seed = seed
+        self._epoch_order: tuple[int, list[int]] = (-1, [])
+
+    def batch_at(self, step: int) -> list[Example]:
+        """The examples of a step: a fresh shuffle every epoch, addressed by (seed, epoch)."""
+        size, count = self.config.batch_size, len(self.examples)
+        return [self.examples[self._order(i // count)[i % count]] for i in range(step * size, (step + 1) * size)]
+
+    def _order(self, epoch: int) -> list[int]:
+        if self._epoch_order[0] != epoch:
+            order = list(range(len(self.examples)))
+            random.Random(f"{self._seed}:{epoch}").shuffle(order)
+            self._epoch_order = (epoch, order)
+        return self._epoch_order[1]
+
+    def step(self, step: int) -> StepResult:
+        """One optimiser step; loss in nats per learned token, before the update."""
+        began = time.perf_counter()
+        batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
+        learned = sum(sum(example.loss_mask) for example in batch)
+        total = 0.0
+        for part in _cut(batch, self.config.tokens_per_micro_batch):
+            logprobs, _ = score(self.policy, [e.prompt_ids for e in part], [[e.token_ids] for e in part])
+            masks = [torch.tensor(e.loss_mask, dtype=logprobs.dtype) for e in part]
+            mask = pad_sequence(masks, batch_first=True).to(logprobs)
+            loss = -(logprobs * mask).sum() / max(1, learned)
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        lr = lr_at(self.config.optimizer, step, self.total)
+        norm = self.optimizer.step(lr)
+        tokens = sum(example.tokens for example in batch)
+        rate = tokens / (time.perf_counter() - began)
+        return StepResult(
+            {"loss": total, "lr": lr, "grad_norm": norm, "tokens": float(tokens), "tokens_per_second": rate}
+        )
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """See :class:`lydite.train.loop.Trainer`."""
+        return self.optimizer.state_tensors()
+
+    def state(self) -> dict[str, Any]:
+        """Nothing but the step: it alone addresses the data."""
+        return {}
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint, to the bit."""
+        del state
+        self.optimizer.load_state_tensors(tensors)
+
+
+def _cut(batch: Sequence[Example], budget: int) -> list[list[Example]]:
+    """Micro-batches of at most ``budget`` tokens; a longer example goes alone."""
+    found: list[list[Example]] = []
+    used = budget + 1
+    for example in batch:
+        if used + example.tokens > budget:
+            found.append([])
+            used = 0
+        found[-1].append(example)
+        used += example.tokens
+    return found

@@ -1,0 +1,66 @@
+import pytest
+import torch
+
+from lydite.ops import head
+from lydite.ops.head import HeadScale, token_logprobs
+
+SCALES = [HeadScale(), HeadScale(temperature=0.7), HeadScale(1.3, scale=0.25), HeadScale(0.9, 1.0, softcap=3.0)]
+
+
+def plain(hidden, weight, bias, targets, scaling):
+    logits = torch.nn.functional.linear(hidden, weight, bias) * scaling.scale
+    if scaling.softcap:
+        logits = scaling.softcap * torch.tanh(logits / scaling.softcap)
+    log_p = (logits / scaling.temperature).log_softmax(-1)
+    return log_p.gather(1, targets[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
+
+
+def inputs(rows=7, width=5, vocabulary=11, bias=True):
+    generator = torch.Generator().manual_seed(3)
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)  # noqa: E731
+    targets = torch.randint(vocabulary, (rows,), generator=generator)
+    return draw(rows, width), draw(vocabulary, width), draw(vocabulary) if bias else None, targets
+
+
+@pytest.mark.parametrize("scaling", SCALES, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("chunk", [1, 22, 1 << 20])
+def test_values_and_gradients_equal_the_plain_way(scaling, bias, chunk, monkeypatch):
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", chunk)
+    hidden, weight, offset, targets = inputs(bias=bias)
+    leaves = [x for x in (hidden, weight, offset) if x is not None]
+    pull = torch.linspace(-1, 2, 7, dtype=torch.float64)
+    ours = token_logprobs(hidden, weight, offset, targets, scaling)
+    theirs = plain(hidden, weight, offset, targets, scaling)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+    found = torch.autograd.grad((ours[0] * pull + ours[1] * pull**2).sum(), leaves)
+    wanted = torch.autograd.grad((theirs[0] * pull + theirs[1] * pull**2).sum(), leaves)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_uniform_head_by_hand():
+    """Four equal logits: log-probability ln(1/4), entropy ln 4."""
+    hidden, weight = torch.ones(1, 2), torch.ones(4, 2)
+    logprob, entropy = token_logprobs(hidden, weight, None, torch.tensor([2]), HeadScale())
+    assert logprob.item() == pytest.approx(-1.386294, abs=1e-5)
+    assert entropy.item() == pytest.approx(1.386294, abs=1e-5)
+
+
+def test_logits_held_at_once_do_not_grow_with_rows(monkeypatch):
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", 44)
+    sizes = []
+    real = head._raw
+    monkeypatch.setattr(head, "_raw", lambda h, w, b: sizes.append(h.shape[0] * w.shape[0]) or real(h, w, b))
+    hidden, weight, _, targets = inputs(rows=50)
+    logprobs, _ = token_logprobs(hidden, weight, None, targets, HeadScale())
+    logprobs.sum().backward()
+    assert max(sizes) <= 44
+    assert sum(sizes) == 2 * 50 * 11
+
+
+def test_bfloat16_inputs_give_float32_results():
+    hidden, weight, _, targets = inputs(bias=False)
+    logprobs, entropy = token_logprobs(hidden.bfloat16(), weight.bfloat16(), None, targets, HeadScale())
+    assert logprobs.dtype == entropy.dtype == torch.float32

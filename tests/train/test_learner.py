@@ -1,0 +1,166 @@
+"""The step's gradient does not change with how the step is cut, and updates do what the objective says."""
+
+import itertools
+
+import pytest
+import torch
+
+from lydite.model.reference import Reference
+from lydite.objective.objective import Objective
+from lydite.train.learner import Learner, UpdateConfig, step_counts
+from lydite.train.optimizer import OptimizerConfig
+from lydite.types import TrainBatch, TrainGroup, TrainSequence
+
+SPECS = ["grpo", "dr_grpo", "dapo", "gspo", "rloo", "grpo+kl", "grpo+token_mean+tis"]
+
+
+def batch(temperature=0.8):
+    generator = torch.Generator().manual_seed(1)
+
+    def ids(n):
+        return torch.randint(5, 40, (n,), generator=generator).tolist()
+
+    def sequence(n, advantage):
+        mask = [1] * n if n < 3 else [1, 0] + [1] * (n - 2)
+        return TrainSequence(ids(n), mask, (-torch.rand(n, generator=generator) - 2).tolist(), advantage)
+
+    return TrainBatch(
+        [
+            TrainGroup(ids(6), [sequence(5, 1.2), sequence(9, -0.4), sequence(1, -0.8)]),
+            TrainGroup(ids(3), [sequence(7, 0.9), sequence(2, -0.9)]),
+            TrainGroup(ids(4), [sequence(4, 0.0), sequence(6, 0.0)]),
+        ],
+        temperature,
+    )
+
+
+def learner(policy, budget=10_000, **update):
+    settings = UpdateConfig(tokens_per_micro_batch=budget, **update)
+    return Learner(policy, OptimizerConfig(lr=1e-3), settings, Reference(policy).active)
+
+
+def gradient(policy, spec, budget, data):
+    trainer = learner(policy, budget)
+    objective = Objective.parse(spec).with_limit(16)
+    # An older policy than the present one, so that ratios are not all 1.
+    olds = [x + 0.05 * torch.arange(len(x)) / 10 for x in trainer.logprobs(data)]
+    references = [x - 0.03 for x in trainer.logprobs(data)] if objective.needs_reference else None
+    policy.model.zero_grad()
+    trainer._accumulate(data, objective, olds, references)
+    return torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradient_does_not_change_with_micro_batches(tiny, spec):
+    policy = tiny(torch.float64)
+    whole = gradient(policy, spec, 10_000, batch())
+    assert whole.norm() > 0
+    for budget in (1, 12, 20):
+        cut = gradient(policy, spec, budget, batch())
+        assert (cut - whole).norm() / whole.norm() < 1e-6
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradient_does_not_change_with_order(tiny, spec):
+    policy = tiny(torch.float64)
+    whole = gradient(policy, spec, 10_000, batch())
+    groups = [TrainGroup(g.prompt_ids, list(reversed(g.sequences))) for g in reversed(batch().groups)]
+    turned = gradient(policy, spec, 10_000, TrainBatch(groups, 0.8))
+    assert (turned - whole).norm() / whole.norm() < 1e-6
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradient_equals_the_way_without_shared_prompts(tiny, spec):
+    policy = tiny(torch.float64)
+    shared = gradient(policy, spec, 10_000, batch())
+    policy.flat = False
+    policy.model.set_attn_implementation("sdpa")
+    plain = gradient(policy, spec, 10_000, batch())
+    assert (shared - plain).norm() / plain.norm() < 1e-6
+
+
+def test_logprobs_come_back_in_the_order_of_the_batch(tiny):
+    policy = tiny(torch.float64)
+    whole = learner(policy).logprobs(batch())
+    sizes = [len(s.token_ids) for g in batch().groups for s in g.sequences]
+    assert [len(x) for x in whole] == sizes
+    for cut in (1, 15):
+        for a, b in zip(learner(policy, cut).logprobs(batch()), whole, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_counts_are_of_the_whole_step():
+    counts = step_counts(batch())
+    masked = sum(sum(s.loss_mask) for g in batch().groups for s in g.sequences)
+    assert (counts.tokens, counts.sequences, counts.prompts) == (masked, 7, 3)
+
+
+def test_sequences_without_advantage_are_not_run_but_count(tiny, monkeypatch):
+    from lydite.train import learner as module
+
+    policy = tiny()
+    seen = []
+    real = module.score
+    monkeypatch.setattr(module, "score", lambda p, prompts, c, t: seen.extend(prompts) or real(p, prompts, c, t))
+    trainer = learner(policy)
+    trainer.update(batch(), Objective.parse("grpo"), (0, 1))
+    assert len(seen) == 2
+    seen.clear()
+    trainer.update(batch(), Objective.parse("grpo+kl"), (0, 1))
+    assert len(seen) == 6  # the reference is asked too
+
+
+def test_a_good_answer_becomes_likelier_and_a_bad_one_less(tiny):
+    policy = tiny()
+    data = batch()
+    trainer = learner(policy)
+    before = [float(x.sum()) for x in trainer.logprobs(data)]
+    trainer.update(data, Objective.parse("grpo+token_mean"), (0, 10))
+    after = [float(x.sum()) for x in trainer.logprobs(data)]
+    moved = [b - a for a, b in itertools.starmap(lambda a, b: (a, b), zip(before, after, strict=True))]
+    assert moved[0] > 0 and moved[3] > 0
+    assert moved[1] < 0
+
+
+def test_on_policy_ratio_is_one_and_clipping_starts_with_the_second_step(tiny):
+    policy = tiny()
+    once = learner(policy).update(batch(), Objective.parse("grpo"), (0, 1))
+    assert once["ratio"] == 1.0 and once["clip_high"] == 0.0
+    policy = tiny()
+    trainer = Learner(policy, OptimizerConfig(lr=0.05), UpdateConfig(epochs=3))
+    several = trainer.update(batch(), Objective.parse("grpo"), (0, 1))
+    assert several["ratio"] != 1.0
+    assert several["clip_high"] + several["clip_low"] > 0
+
+
+def test_minibatches_cover_every_group_once(tiny, monkeypatch):
+    trainer = learner(tiny(), minibatches=2, epochs=2)
+    seen = []
+    real = trainer._accumulate
+    monkeypatch.setattr(trainer, "_accumulate", lambda b, *rest: seen.append(len(b.groups)) or real(b, *rest))
+    trainer.update(batch(), Objective.parse("grpo"), (0, 1))
+    assert seen == [2, 1, 2, 1]
+
+
+def test_kl_to_the_starting_policy_is_zero_at_the_start_and_grows(tiny):
+    policy = tiny()
+    trainer = learner(policy)
+    first = trainer.update(batch(), Objective.parse("grpo+kl"), (0, 2))
+    second = trainer.update(batch(), Objective.parse("grpo+kl"), (1, 2))
+    assert first["kl_reference"] == pytest.approx(0, abs=1e-6)
+    assert second["kl_reference"] > 1e-6
+
+
+def test_lora_trains_only_the_adapter_and_its_reference_is_the_base(tiny):
+    from lydite.model.loading import LoraConfig
+
+    policy = tiny(lora=LoraConfig(rank=2))
+    frozen = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
+    trainer = learner(policy)
+    base = trainer.reference_logprobs(batch())
+    for step in range(2):
+        trainer.update(batch(), Objective.parse("grpo+kl"), (step, 2))
+    assert all(torch.equal(p, frozen[n]) for n, p in policy.model.named_parameters() if n in frozen)
+    again = trainer.reference_logprobs(batch())
+    assert all(torch.equal(a, b) for a, b in zip(base, again, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(base, trainer.logprobs(batch()), strict=True))

@@ -1,0 +1,70 @@
+import pytest
+import torch
+from torch import nn
+
+from lydite.config import UserError
+from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [1, 1, 1, 1, 1, 1]),
+        ({"warmup_steps": 2}, [0.5, 1, 1, 1, 1, 1]),
+        ({"schedule": "linear"}, [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ({"schedule": "linear", "decay_from": 0.5}, [1, 1, 1, 1, 2 / 3, 1 / 3]),
+        ({"schedule": "linear", "final_lr": 0.4}, [1, 0.9, 0.8, 0.7, 0.6, 0.5]),
+        ({"schedule": "cosine"}, [1, 0.9330127, 0.75, 0.5, 0.25, 0.0669873]),
+        ({"schedule": "linear", "warmup_steps": 3}, [1 / 3, 2 / 3, 1, 1, 2 / 3, 1 / 3]),
+    ],
+)
+def test_schedules_by_hand(settings, expected):
+    config = OptimizerConfig(lr=1.0, **settings)
+    assert [lr_at(config, step, 6) for step in range(6)] == pytest.approx(expected)
+
+
+def layer(dtype):
+    torch.manual_seed(0)
+    return nn.Linear(4, 3).to(dtype)
+
+
+def steps(model, optimizer, count):
+    for _ in range(count):
+        model(torch.ones(1, 4, dtype=next(model.parameters()).dtype)).float().sum().backward()
+        optimizer.step(1e-4)
+
+
+def test_bfloat16_weights_collect_updates_too_small_for_them():
+    """A weight near 1 has a spacing of 0.0078 in bfloat16; a hundred steps of 1e-4 move it by 0.01."""
+    model = layer(torch.bfloat16)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    steps(model, Optimizer(model, OptimizerConfig(lr=1e-4)), 100)
+    assert model.weight.float().mean().item() == pytest.approx(0.99, abs=0.004)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_restored_optimizer_goes_on_to_the_bit(dtype):
+    straight, cut = layer(dtype), layer(dtype)
+    steps(straight, Optimizer(straight, OptimizerConfig()), 7)
+    first = Optimizer(cut, OptimizerConfig())
+    steps(cut, first, 3)
+    saved = {name: tensor.clone() for name, tensor in first.state_tensors().items()}
+    resumed = layer(dtype)
+    second = Optimizer(resumed, OptimizerConfig())
+    second.load_state_tensors(saved)
+    steps(resumed, second, 4)
+    assert torch.equal(straight.weight, resumed.weight) and torch.equal(straight.bias, resumed.bias)
+
+
+def test_norm_is_of_the_gradient_before_clipping():
+    model = layer(torch.float32)
+    optimizer = Optimizer(model, OptimizerConfig(max_grad_norm=0.5))
+    model(torch.ones(1, 4)).sum().backward()
+    assert optimizer.step(0.0) == pytest.approx((12 + 3) ** 0.5)
+
+
+def test_nothing_to_train_is_said():
+    model = layer(torch.float32).requires_grad_(False)
+    with pytest.raises(UserError, match="no parameter is trainable"):
+        Optimizer(model, OptimizerConfig())

@@ -1,0 +1,182 @@
+"""The loop with fakes: what joins engine, verifier, objective and learner."""
+
+import math
+
+import pytest
+import torch
+
+from lydite.config import UserError
+from lydite.objective.objective import Objective
+from lydite.train.evaluate import Prompt, SamplingConfig
+from lydite.train.rl import RLConfig, RLParts, RLTrainer
+from lydite.types import Completion, Message, Outcome, Problem, Verdict
+
+
+class FakeEngine:
+    """Completion ``i`` of a problem is ``i + 1`` tokens long; the longest is cut off."""
+
+    def __init__(self):
+        self.version = 0
+        self.steps = []
+
+    def generate(self, requests):
+        self.steps += [r.step for r in requests]
+        return [[self._one(r, i) for i in range(r.samples)] for r in requests]
+
+    def _one(self, request, i):
+        n = i + 1
+        finish = "length" if i == request.samples - 1 else "stop"
+        return Completion(
+            request.problem_id, i, request.prompt_ids, (7,) * n, (-0.5,) * n, (1,) * n, finish,
+            f"{request.problem_id}/{i}", (self.version, self.version),
+        )  # fmt: skip
+
+
+class FakeVerifier:
+    """Reads the reward of sample ``i`` of problem ``p`` off a table; None is ungradable."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def verify(self, problems, texts):
+        found = []
+        for problem, text in zip(problems, texts, strict=True):
+            reward = self.table[problem.id][int(text.split("/")[1])]
+            outcome = Outcome.UNGRADABLE if reward is None else Outcome.CORRECT if reward > 0 else Outcome.WRONG
+            found.append(Verdict(outcome, reward, parts={"table": reward}, detail="from the table"))
+        return found
+
+    def close(self):
+        pass
+
+
+class FakeLearner:
+    def __init__(self):
+        self.batches = []
+
+    def update(self, batch, objective, progress):
+        self.batches.append(batch)
+        return {"loss": 0.0}
+
+    def state_tensors(self):
+        return {}
+
+    def load_state_tensors(self, tensors):
+        pass
+
+
+def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5):
+    problems = [Problem(name, name, (Message("user", name),), reference="1") for name in table]
+    config = RLConfig(
+        steps=5, prompts_per_step=prompts or len(table), group_size=size, objective=objective,
+        sampling=SamplingConfig(max_tokens=10),
+    )  # fmt: skip
+    parts = RLParts(FakeEngine(), FakeVerifier(table), FakeLearner(), config.build_objective(), fail_rate)
+    return RLTrainer(config, parts, [Prompt(p, (1, 2)) for p in problems], seed=0), parts
+
+
+def advantages(batch):
+    return sorted([round(s.advantage, 3) for s in g.sequences] for g in batch.groups)
+
+
+def test_advantages_are_relative_to_the_group():
+    rl, parts = trainer({"a": [1, 0, 0, 0], "b": [1, 1, 0, 0]})
+    result = rl.step(0)
+    assert advantages(parts.learner.batches[0]) == [[1.0, 1.0, -1.0, -1.0], [1.732, -0.577, -0.577, -0.577]]
+    assert result.metrics["reward"] == pytest.approx(3 / 8)
+    assert result.metrics["length"] == 2.5
+    assert result.metrics["entropy"] == pytest.approx(0.5)
+    assert result.metrics["truncated"] == 0.25
+    assert parts.engine.version == 1
+
+
+def test_an_undecided_completion_is_in_no_statistic_and_not_in_the_batch():
+    rl, parts = trainer({"a": [1, None, 0, None]})
+    result = rl.step(0)
+    assert advantages(parts.learner.batches[0]) == [[1.0, -1.0]]
+    assert [len(s.token_ids) for s in parts.learner.batches[0].groups[0].sequences] == [1, 3]
+    assert result.metrics["reward"] == 0.5
+    assert result.metrics["outcome_ungradable"] == 0.5
+    assert [row.reward for row in result.samples] == [1, None, 0, None]
+
+
+def test_too_many_undecided_stop_the_run_and_say_why():
+    rl, _ = trainer({"a": [1, None, None, None]})
+    with pytest.raises(UserError, match=r"3 of 4 verdicts could not be decided.*from the table"):
+        rl.step(0)
+
+
+def test_dynamic_sampling_draws_on_and_says_what_it_left():
+    table = {"a": [1, 1, 1, 1], "b": [1, 0, 0, 0], "c": [0, 0, 0, 0], "d": [1, 1, 0, 0]}
+    rl, parts = trainer(table, "grpo+dynamic_sampling", prompts=2)
+    result = rl.step(0)
+    assert len(parts.learner.batches[0].groups) == 2
+    assert result.metrics["rounds"] > 1
+    assert not result.warnings
+    untrained = {row.problem_id for row in result.samples if row.advantage is None}
+    assert untrained <= {"a", "c"} and untrained
+    assert set(parts.engine.steps) == {0}
+
+
+def test_dynamic_sampling_that_finds_too_little_warns_and_goes_on():
+    rl, parts = trainer({"a": [1, 1, 1, 1], "b": [0, 0, 0, 0]}, "grpo+dynamic_sampling")
+    result = rl.step(0)
+    assert not parts.learner.batches and parts.engine.version == 0
+    (code, message), = result.warnings
+    assert code == "too_few_informative_groups"
+    assert "all right" in message and "all wrong" in message and "10 rounds" in message
+
+
+def test_without_a_filter_idle_groups_stay_in_the_batch():
+    rl, parts = trainer({"a": [1, 1, 1, 1], "b": [1, 0, 0, 0]})
+    result = rl.step(0)
+    assert len(parts.learner.batches[0].groups) == 2
+    assert result.metrics["informative_groups"] == 0.5
+
+
+def test_truncated_completions_leave_the_loss_but_not_the_baseline():
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, "grpo+mask_truncated")
+    rl.step(0)
+    assert advantages(parts.learner.batches[0]) == [[1.732, -0.577, -0.577]]
+
+
+def test_overlong_answers_are_punished_before_advantages():
+    rl, parts = trainer({"a": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]}, "dr_grpo+soft_overlong", size=10)
+    rl.step(0)
+    # A limit of 10 with a cache of 2: lengths 9 and 10 lose 0.5 and 1; the mean reward is 0.85.
+    assert advantages(parts.learner.batches[0]) == [[0.15] * 8 + [-0.35, -0.85]]
+
+
+def test_a_batchs_deviation_is_taken_over_all_groups():
+    rl, parts = trainer({"a": [1, 0, 0, 0], "b": [0, 0, 0, 0]}, "grpo+batch_std")
+    rl.step(0)
+    centred = torch.tensor([0.75, -0.25, -0.25, -0.25, 0, 0, 0, 0])
+    wanted = Objective.parse("grpo+batch_std").advantages(torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]))
+    found = [s.advantage for g in parts.learner.batches[0].groups for s in g.sequences]
+    assert sorted(found) == pytest.approx(sorted(wanted.flatten().tolist()))
+    assert max(found) > 0.75 / centred.std() * 0.8
+
+
+def test_a_resumed_trainer_draws_what_the_first_would_have_drawn():
+    table = {name: [1, 0, 0, 0] for name in "abcdefg"}
+    straight, _ = trainer(table, prompts=2)
+    results = [straight.step(i) for i in range(4)]
+    first, _ = trainer(table, prompts=2)
+    for i in range(2):
+        first.step(i)
+    second, parts = trainer(table, prompts=2)
+    second.load({}, first.state())
+    again = [second.step(i) for i in (2, 3)]
+    assert [[r.problem_id for r in x.samples] for x in again] == [[r.problem_id for r in x.samples] for x in results[2:]]
+    assert parts.engine.version == 4
+
+
+def test_group_of_one_is_refused_with_a_group_baseline():
+    with pytest.raises(UserError, match="group size: 1"):
+        trainer({"a": [1]}, size=1)
+
+
+def test_nan_rewards_never_reach_the_samples_file():
+    rl, _ = trainer({"a": [None, 1, 0, 1]})
+    rows = rl.step(0).samples
+    assert not any(isinstance(r.reward, float) and math.isnan(r.reward) for r in rows)
