@@ -1,0 +1,30 @@
+"""Rewards that can be checked: verdicts on completions, in killable worker processes where a model
+sets the cost.
+"""
+
+from lydite.verify.compose import ComposedVerifier
+from lydite.verify.settings import (
+    AnyReward,
+    ExactConfig,
+    FormatConfig,
+    FunctionConfig,
+    MathConfig,
+    PoolLimits,
+    VerifierConfig,
+)
+from lydite.verify.verifier import GoldFault, build, gold_error, verify_golds
+
+__all__ = [
+    "AnyReward",
+    "ComposedVerifier",
+    "ExactConfig",
+    "FormatConfig",
+    "FunctionConfig",
+    "GoldFault",
+    "MathConfig",
+    "PoolLimits",
+    "VerifierConfig",
+    "build",
+    "gold_error",
+    "verify_golds",
+]

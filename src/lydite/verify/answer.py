@@ -1,0 +1,203 @@
+"""Where a completion's final answer is read from.
+
+Only the text after the last ``</think>`` counts: a box inside the thinking is a thought, not an
+answer. Every scan is one pass over the text, so a hostile completion costs no more than its length.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+AnswerPlace = Literal["auto", "boxed", "tag", "phrase"]
+ThinkingRule = Literal["auto", "required"]
+
+OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class FinalAnswer:
+    """What was read. ``text`` is ``None`` when there is no readable answer, and ``reason`` says
+    why.
+    """
+
+    text: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    start: int
+    end: int
+    content: str
+
+
+_ENDING = re.compile(r"(?:<\|[^|<>]{1,40}\|>|</s>|<eos>|\s)+\Z")
+_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL | re.IGNORECASE)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(
+    r"\\boxed\s+(?P<content>[+-]?\\?\$?\d[\d,./]*|[A-Za-z](?![A-Za-z])|\\[A-Za-z]+(?:\{[^{}]{0,80}\})+)"
+)
+_BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s$,;&]*")
+_PHRASES = re.compile(
+    r"(?:\banswer\b(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|=|:|：)|\bfinal\s+answer\b\**\s*\n"
+    r"|答案(?:是|为|為|：|:)?)\s*[:：]?\s*(?:\*\*)?",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|\n")
+_AFTERTHOUGHT = re.compile(r",?\s+(?:because|since|which|where|as\s+required)\b.*", re.DOTALL)
+_DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
+_SIGNED_NUMBER = re.compile(
+    r"(?<![\w.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
+)
+_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
+
+
+def after_thinking(text: str, thinking: ThinkingRule = "auto") -> FinalAnswer:
+    """The part of a completion that speaks to the reader: what follows the last ``</think>``.
+
+    A completion that closes a thought it did not open is fine (chat templates prefill
+    ``<think>``). One that opens a thought and never closes it has no answer. With
+    ``thinking="required"`` neither has one that never closes a thought: use it when the template
+    prefills ``<think>``, since a completion cut short while thinking then holds neither tag.
+    """
+    _, closed, tail = text.rpartition(CLOSE_THINK)
+    if OPEN_THINK in tail:
+        return FinalAnswer(None, "the thinking is opened and never closed")
+    if thinking == "required" and not closed:
+        return FinalAnswer(None, "the thinking is never closed")
+    return FinalAnswer(_ENDING.sub("", tail))
+
+
+def read_answer(
+    text: str,
+    place: AnswerPlace = "auto",
+    marker: str | None = None,
+    thinking: ThinkingRule = "auto",
+    max_chars: int = 1000,
+) -> FinalAnswer:
+    """The final answer that a completion states.
+
+    ``boxed``: the last ``\\boxed{}`` with balanced braces; boxes joined by nothing but a comma,
+    "and" or "or" are one answer with several items, so "\\boxed{3} or \\boxed{7}" is not 7.
+    ``tag``: the last ``<answer>…</answer>``, and the box in it if there is one. ``phrase``: what
+    follows the last ``marker`` (any case), to the end of the sentence or line; without a marker,
+    the usual phrases ("the answer is", "Answer:", "答案：").
+    ``auto``: the first of tag, box, phrase that occurs; failing these, the only number of the last
+    sentence, or a last line short enough to be an answer.
+    """
+    spoken = after_thinking(text, thinking)
+    if spoken.text is None:
+        return spoken
+    found = _find(spoken.text, place, marker)
+    if found is None:
+        return FinalAnswer(None, _MISSING[place])
+    found = found.strip()
+    if not found:
+        return FinalAnswer(None, "the final answer is empty")
+    if len(found) > max_chars:
+        return FinalAnswer(
+            None, f"the final answer has {len(found)} characters, more than {max_chars}"
+        )
+    return FinalAnswer(found)
+
+
+_MISSING: dict[AnswerPlace, str] = {
+    "auto": "no final answer was found",
+    "boxed": "no \\boxed{} with an answer was found",
+    "tag": "no <answer>…</answer> was found",
+    "phrase": "no phrase that announces the answer was found",
+}
+
+
+def _find(spoken: str, place: AnswerPlace, marker: str | None) -> str | None:
+    if place == "boxed":
+        return last_boxed(spoken)
+    if place == "tag":
+        return last_tagged(spoken)
+    if place == "phrase":
+        return last_announced(spoken, marker)
+    for found in (last_tagged(spoken), last_boxed(spoken), last_announced(spoken, marker)):
+        if found is not None:
+            return found
+    return _closing_statement(spoken)
+
+
+def last_tagged(text: str) -> str | None:
+    """What the last ``<answer>…</answer>`` holds, or the box inside it."""
+    found = None
+    for match in _TAGGED.finditer(text):
+        found = match[1]
+    if found is None:
+        return None
+    boxed = last_boxed(found)
+    return found if boxed is None else boxed
+
+
+def last_boxed(text: str) -> str | None:
+    """The last ``\\boxed{}``'s content; ``None`` when there is none with balanced braces."""
+    boxes = _boxes(text)
+    if not boxes:
+        return None
+    joined = [boxes[-1]]
+    for box in reversed(boxes[:-1]):
+        between = text[box.end : joined[0].start]
+        if len(between) > 40 or not _BETWEEN_BOXES.fullmatch(between):
+            break
+        joined.insert(0, box)
+    distinct = list(dict.fromkeys(box.content.strip() for box in joined))
+    return ", ".join(distinct)
+
+
+def _boxes(text: str) -> list[_Box]:
+    """Outermost boxes in order of appearance, braces balanced, found in one pass."""
+    found: list[_Box] = []
+    open_braces: list[tuple[int, int] | None] = []
+    for token in _BOX_TOKEN.finditer(text):
+        if token[0] == "{":
+            open_braces.append(None)
+        elif token[0] == "}":
+            box = open_braces.pop() if open_braces else None
+            if box is not None:
+                while found and found[-1].start > box[0]:
+                    found.pop()
+                content = re.sub(r"\\(?:boxed|fbox)\b", "", text[box[1] : token.start()])
+                found.append(_Box(box[0], token.end(), content))
+        elif token[0].endswith("{") and len(token[0]) > 2:
+            open_braces.append((token.start(), token.end()))
+    bare = [_Box(m.start(), m.end(), m["content"]) for m in _BARE_BOX.finditer(text)]
+    return sorted([*found, *bare], key=lambda box: box.start)
+
+
+def last_announced(text: str, marker: str | None = None) -> str | None:
+    """What follows the last announcing phrase, to the end of its sentence or line."""
+    pattern = (
+        _PHRASES if marker is None else re.compile(re.escape(marker) + r"\s*[:：]?", re.IGNORECASE)
+    )
+    end = -1
+    for match in pattern.finditer(text):
+        end = match.end()
+    if end < 0:
+        return None
+    rest = text[end:].lstrip()
+    display = _DISPLAY.match(rest)
+    if display is not None:
+        return display[1] or display[2]
+    return _AFTERTHOUGHT.sub("", _SENTENCE_END.split(rest, maxsplit=1)[0]).replace("**", "")
+
+
+def _closing_statement(text: str) -> str | None:
+    """The only number of the last sentence, or a last line that is itself short enough to be an
+    answer.
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return None
+    line = lines[-1].strip().strip("*").strip()
+    sentences = [part for part in re.split(r"(?<=[.!?])\s+", line) if part.strip()]
+    sentence = sentences[-1] if sentences else line
+    numbers = _SIGNED_NUMBER.findall(sentence)
+    if len(numbers) == 1 and _WORD.search(sentence):
+        return str(numbers[0])
+    return line if len(line) <= 60 else None

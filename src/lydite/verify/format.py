@@ -1,0 +1,80 @@
+"""Whether a completion has the structure that was asked for: a thought, then an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lydite.types import Outcome, Problem
+from lydite.verify.answer import CLOSE_THINK, OPEN_THINK, after_thinking, last_boxed
+from lydite.verify.score import Score
+from lydite.verify.settings import FormatConfig
+
+_ANSWER_TAG = re.compile(r"</?answer>")
+
+
+def malformed(text: str, thinking: str = "required", answer: str = "any") -> str | None:
+    """What is wrong with the structure, or ``None``.
+
+    A thought is one ``</think>``, before it at most one ``<think>`` with nothing in front, and
+    something that is not a space in between; templates that prefill ``<think>`` leave the opening
+    one out. The settings are those of :class:`~lydite.verify.settings.FormatConfig`.
+    """
+    opened, closed = text.count(OPEN_THINK), text.count(CLOSE_THINK)
+    if thinking == "forbidden" and (opened or closed):
+        return "there is a thought"
+    if thinking == "required" or opened or closed:
+        wrong = _malformed_thought(text, opened, closed)
+        if wrong is not None:
+            return wrong
+    spoken = after_thinking(text).text or ""
+    if answer == "any" and not spoken.strip():
+        return "nothing follows the thought" if closed else "the completion is empty"
+    if answer == "boxed" and not (last_boxed(spoken) or "").strip():
+        return "there is no \\boxed{} with an answer after the thought"
+    if answer == "tag":
+        tags = _ANSWER_TAG.findall(spoken)
+        if tags != ["<answer>", "</answer>"] or _ANSWER_TAG.search(text[: len(text) - len(spoken)]):
+            return "there is not exactly one <answer>…</answer> after the thought"
+        if not spoken.partition("<answer>")[2].partition("</answer>")[0].strip():
+            return "the <answer>…</answer> is empty"
+    return None
+
+
+def _malformed_thought(text: str, opened: int, closed: int) -> str | None:
+    if closed != 1:
+        return "the thought is never closed" if closed == 0 else f"</think> occurs {closed} times"
+    if opened > 1:
+        return f"<think> occurs {opened} times"
+    thought = text.partition(CLOSE_THINK)[0]
+    if opened:
+        before, tag, thought = thought.partition(OPEN_THINK)
+        if not tag or before.strip():
+            return "<think> does not come first"
+    return None if thought.strip() else "the thought is empty"
+
+
+class FormatReward:
+    """1.0 for a well-formed completion, 0.0 for another."""
+
+    def __init__(self, config: FormatConfig, name: str) -> None:
+        self.name = name
+        self.weight = config.weight
+        self.decides = 0
+        self._config = config
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
+        """One score per completion, in order."""
+        return [self._score(text) for text in texts]
+
+    def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
+        """A structure needs no reference."""
+        return [None] * len(problems)
+
+    def _score(self, text: str) -> Score:
+        wrong = malformed(text, self._config.thinking, self._config.answer)
+        return Score(
+            Outcome.CORRECT if wrong is None else Outcome.WRONG,
+            1.0 if wrong is None else 0.0,
+            detail=wrong or "",
+        )

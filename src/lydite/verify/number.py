@@ -1,0 +1,180 @@
+"""Plain numbers read exactly, as fractions: no float ever decides whether an answer is right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_DIGITS = 1000
+# A decimal shorter than this is the number it says, never a rounding of another one (1.41 is not
+# √2).
+ROUNDED_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An exact value. ``places`` is the number of decimals it was written with, ``None`` unless it
+    is a decimal.
+    """
+
+    value: Fraction
+    percent: bool = False
+    places: int | None = None
+
+    @property
+    def significant(self) -> int:
+        """How many significant digits a decimal shows."""
+        scaled = abs(self.value) * 10 ** (self.places or 0)
+        return len(str(scaled.numerator // scaled.denominator)) if scaled else 0
+
+
+_INTEGER = r"(?:\d{1,3}(?:[, ]\d{3})+(?!\d)|\d+)"
+_DECIMAL = rf"(?:{_INTEGER}(?:\.\d*)?|\.\d+)"
+_EXPONENT = r"\{?\s*(?P<exponent>[+-]?\s*\d{1,4})\s*\}?"
+_PLAIN = re.compile(_DECIMAL)
+_RATIO = re.compile(rf"(?P<top>-?\s*{_DECIMAL})\s*/\s*(?P<bottom>-?\s*{_DECIMAL})")
+_FRACTION = re.compile(
+    rf"\\frac\{{\s*(?P<top>-?\s*{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>-?\s*{_DECIMAL})\s*\}}"
+)
+_MIXED = re.compile(
+    r"(?P<whole>\d+)(?:\s+|\s*(?=\\))(?P<part>\d+\s*/\s*\d+|\\frac\{\s*\d+\s*\}\s*\{\s*\d+\s*\})"
+)
+_SCIENTIFIC = re.compile(
+    rf"(?P<mantissa>{_DECIMAL})\s*(?:[eE]|(?:\\times|\\cdot|\*|x)\s*10\s*\^)\s*{_EXPONENT}"
+)
+_POWER = re.compile(rf"(?P<base>\d{{1,6}})\s*\^\s*{_EXPONENT}")
+_REPEATING = re.compile(
+    r"(?P<whole>\d*)\.(?P<fixed>\d*)"
+    r"(?:\\(?:overline|bar)\s*\{\s*(?P<bar>\d+)\s*\}|\\dot\s*\{?(?P<first>\d)\}?(?:(?P<middle>\d*)\\dot\s*\{?(?P<last>\d)\}?)?)"
+)
+_CURRENCY = re.compile(r"^([+-]?)\s*(?:\\\$|\$|€|£|¥|\\pounds|\\euro|US\\?\$)\s*")
+_PERCENT = re.compile(r"\s*(?:\\?%|\bpercent|\bper cent|\\text\{\s*percent\s*\})$")
+
+
+def read_number(text: str) -> Number | None:
+    """The number that the (normalised) text spells, or ``None`` if it spells anything else.
+
+    Integers with or without thousands separators, decimals, repeating decimals, fractions, mixed
+    numbers, scientific notation and powers of integers; with a sign, a currency before or a
+    percent sign after. A percentage keeps the number as written: 25% has value 25. ``None`` too
+    when it has more than ``MAX_DIGITS`` digits.
+    """
+    text = text.strip()
+    if len(text) > 2 * MAX_DIGITS or sum(character.isdigit() for character in text) > MAX_DIGITS:
+        return None
+    percent = _PERCENT.search(text)
+    if percent is not None:
+        text = text[: percent.start()]
+    text = _CURRENCY.sub(r"\1", text)
+    negative, text = _sign(text)
+    number = _unsigned(text.strip())
+    if number is None:
+        return None
+    return Number(-number.value if negative else number.value, percent is not None, number.places)
+
+
+def _sign(text: str) -> tuple[bool, str]:
+    """Peels signs and the brackets around the whole number."""
+    negative = False
+    for _ in range(8):
+        text = text.strip()
+        if text.startswith(("-", "+")):
+            negative ^= text[0] == "-"
+            text = text[1:]
+        elif re.fullmatch(r"\([^()]*\)|\{[^{}]*\}", text):
+            text = text[1:-1]
+        else:
+            break
+    return negative, text
+
+
+def _unsigned(text: str) -> Number | None:
+    if _PLAIN.fullmatch(text):
+        return _decimal(text)
+    for pattern, build in (
+        (_RATIO, _ratio),
+        (_FRACTION, _ratio),
+        (_MIXED, _mixed),
+        (_SCIENTIFIC, _scientific),
+        (_POWER, _power),
+        (_REPEATING, _repeating),
+    ):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            value = build(match)
+            return None if value is None else Number(value)
+    return None
+
+
+def _decimal(text: str) -> Number:
+    text = re.sub(r"[, ]", "", text)
+    _, point, decimals = text.partition(".")
+    return Number(Fraction(text.rstrip(".")), places=len(decimals) if point and decimals else None)
+
+
+def _ratio(match: re.Match[str]) -> Fraction | None:
+    top, bottom = (
+        Fraction(re.sub(r"[, ]", "", match[name]).rstrip(".")) for name in ("top", "bottom")
+    )
+    return top / bottom if bottom else None
+
+
+def _mixed(match: re.Match[str]) -> Fraction | None:
+    """A whole number and a proper fraction; an improper one after a whole number is a product, not
+    this.
+    """
+    part = _unsigned(match["part"])
+    return int(match["whole"]) + part.value if part is not None and part.value < 1 else None
+
+
+def _scientific(match: re.Match[str]) -> Fraction | None:
+    exponent = int(match["exponent"].replace(" ", ""))
+    if abs(exponent) > MAX_DIGITS:
+        return None
+    power: int = 10 ** abs(exponent)
+    mantissa = _decimal(match["mantissa"]).value
+    return mantissa * power if exponent >= 0 else mantissa / power
+
+
+def _power(match: re.Match[str]) -> Fraction | None:
+    base, exponent = int(match["base"]), int(match["exponent"].replace(" ", ""))
+    if abs(exponent) * len(match["base"]) > 4 * MAX_DIGITS or (base == 0 and exponent <= 0):
+        return None
+    power: int = base ** abs(exponent)
+    return Fraction(power) if exponent >= 0 else Fraction(1, power)
+
+
+def _repeating(match: re.Match[str]) -> Fraction:
+    """``0.1\\overline{6}``: the period p of length n after f fixed digits adds p / (10^n − 1) /
+    10^f.
+    """
+    period = match["bar"] or match["first"] + (match["middle"] or "") + (match["last"] or "")
+    fixed = match["fixed"]
+    start = Fraction(int((match["whole"] or "0") + fixed), 10 ** len(fixed))
+    return start + Fraction(int(period), 10 ** len(period) - 1) / 10 ** len(fixed)
+
+
+def same_number(gold: Number, answer: Number) -> bool:
+    """Whether the two are equal, exactly or as a rounding that shows at least ``ROUNDED_DIGITS``
+    significant digits.
+
+    A percentage may be written as a fraction (25% is 0.25) or without its sign (25% is 25); the
+    reference may leave the sign out as well. 3 is neither 300 nor 0.03.
+    """
+    if gold.percent == answer.percent:
+        return _equal(gold, answer)
+    scaled_gold = Number(gold.value / 100, places=None) if gold.percent else gold
+    scaled_answer = Number(answer.value / 100, places=None) if answer.percent else answer
+    return _equal(gold, answer) or _equal(scaled_gold, scaled_answer)
+
+
+def _equal(gold: Number, answer: Number) -> bool:
+    return gold.value == answer.value or _rounds_to(gold, answer) or _rounds_to(answer, gold)
+
+
+def _rounds_to(exact: Number, rounded: Number) -> bool:
+    """Whether ``rounded`` is the decimal rounding of a number that has no decimal of its own."""
+    if rounded.places is None or exact.places is not None or rounded.significant < ROUNDED_DIGITS:
+        return False
+    return abs(exact.value - rounded.value) <= Fraction(1, 2 * 10**rounded.places)

@@ -1,0 +1,205 @@
+"""What a recipe says about rewards. One record per kind, told apart by ``kind``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_serializer, model_validator
+
+from lydite.config import Config, register_tags
+from lydite.verify.answer import AnswerPlace, ThinkingRule
+
+
+class PoolLimits(Config):
+    """What checking one answer may cost before it is killed."""
+
+    seconds: float = Field(
+        default=5.0, gt=0, description="Wall-clock seconds that one item may take."
+    )
+    memory_mb: int = Field(
+        default=2048,
+        ge=64,
+        description="Mebibytes that one item may use on top of what its worker took to start.",
+    )
+    workers: int = Field(
+        default=2, ge=1, description="Worker processes that check answers side by side."
+    )
+    fail_rate: float = Field(
+        default=0.1,
+        ge=0,
+        le=1,
+        description="Share of crashed or ungradable verdicts in a step past which a run stops.",
+    )
+
+
+class RewardConfig(Config):
+    """What every reward has."""
+
+    name: str | None = Field(
+        default=None, min_length=1, description="Name it is logged under; its kind by default."
+    )
+    weight: float = Field(
+        default=1.0, allow_inf_nan=False, description="Factor of this reward in the weighted sum."
+    )
+
+
+class AnswerConfig(RewardConfig):
+    """Where a reward that compares the final answer reads it."""
+
+    answer: AnswerPlace = Field(
+        default="auto",
+        description="Where the final answer stands: `boxed` (the last \\boxed{}), `tag` "
+        "(<answer>…</answer>), `phrase` "
+        "(after `marker`), or `auto`: the first of tag, box and phrase that occurs, else the "
+        "closing statement.",
+    )
+    marker: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Phrase that announces the answer, such as `####` or `The answer is`; the "
+        "usual ones by default.",
+    )
+    thinking: ThinkingRule = Field(
+        default="auto",
+        description="`required`: a completion that never closes </think> has no answer; use it "
+        "when the chat template "
+        "prefills <think>. `auto`: only one that opens <think> itself and never closes it has "
+        "none.",
+    )
+    max_chars: int = Field(default=1000, ge=1, description="A longer final answer is unparseable.")
+
+
+class MathConfig(AnswerConfig):
+    """1 if the final answer equals the reference mathematically, else 0."""
+
+    kind: Literal["math"] = Field(default="math", description="Mathematical equality.")
+
+
+class ExactConfig(AnswerConfig):
+    """1 if the final answer equals the reference as text or as a number, else 0."""
+
+    kind: Literal["exact"] = Field(
+        default="exact", description="Equality of normalised text or plain numbers."
+    )
+    case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+
+
+class FormatConfig(RewardConfig):
+    """1 if the completion has the demanded structure, else 0."""
+
+    kind: Literal["format"] = Field(default="format", description="Structure of the completion.")
+    thinking: Literal["required", "optional", "forbidden"] = Field(
+        default="required",
+        description="Whether one non-empty thought, closed by </think>, must come first.",
+    )
+    answer: Literal["any", "boxed", "tag", "none"] = Field(
+        default="any",
+        description="What must follow the thought: some text, a \\boxed{}, one "
+        "<answer>…</answer>, or nothing.",
+    )
+
+
+class FunctionConfig(RewardConfig):
+    """Whatever a plain Python function says."""
+
+    kind: Literal["function"] = Field(default="function", description="A plain reward function.")
+    function: str | Callable[..., Any] = Field(
+        description="`module:function`, `path/file.py:function`, or from Python the function "
+        "itself, with the signature "
+        "`reward(prompts, completions, **columns) -> list[float | None]`."
+    )
+    isolation: Literal["process", "inline"] = Field(
+        default="process",
+        description="`process`: in the killable workers. `inline`: in the training process, "
+        "unlimited.",
+    )
+    correct_above: float = Field(
+        default=0.0,
+        description="A reward above this counts as correct in accuracies when no math or exact "
+        "reward decides.",
+    )
+
+    @field_serializer("function")
+    def _spell(self, function: str | Callable[..., Any]) -> str:
+        if isinstance(function, str):
+            return function
+        owner = function if hasattr(function, "__qualname__") else type(function)
+        return f"{owner.__module__}:{owner.__qualname__}"
+
+
+AnyReward = Annotated[
+    MathConfig | ExactConfig | FormatConfig | FunctionConfig,
+    Field(discriminator="kind"),
+]
+register_tags("math", "exact", "format", "function")
+
+
+def _math_alone() -> list[AnyReward]:
+    return [MathConfig()]
+
+
+class VerifierConfig(Config):
+    """How completions are scored. ``verifier: math`` and ``verifier: [math, format]`` are short
+    for this.
+    """
+
+    rewards: list[AnyReward] = Field(
+        default_factory=_math_alone,
+        min_length=1,
+        description="The rewards whose weighted sum is the reward. `math`, `format` or "
+        "`my_rewards.py:score` is short for "
+        "a reward of that kind with its defaults.",
+    )
+    limits: PoolLimits = Field(
+        default_factory=PoolLimits, description="What checking one answer may cost."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        if isinstance(value, str | list | tuple | RewardConfig) or callable(value):
+            value = {"rewards": value}
+        elif isinstance(value, Mapping) and "kind" in value:
+            reward = {key: item for key, item in value.items() if key != "limits"}
+            value = {
+                "rewards": [reward],
+                **({"limits": value["limits"]} if "limits" in value else {}),
+            }
+        if not isinstance(value, Mapping) or "rewards" not in value:
+            return value
+        rewards = value["rewards"]
+        listed = list(rewards) if isinstance(rewards, list | tuple) else [rewards]
+        return {**value, "rewards": [_expand_reward(reward) for reward in listed]}
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> VerifierConfig:
+        names = reward_names(self.rewards)
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two rewards are named {twice!r}; give one of them another `name`")
+        return self
+
+
+def _expand_reward(reward: Any) -> Any:
+    if isinstance(reward, str):
+        return {"kind": "function", "function": reward} if ":" in reward else {"kind": reward}
+    if callable(reward) and not isinstance(reward, RewardConfig):
+        return {"kind": "function", "function": reward}
+    return reward
+
+
+def reward_names(rewards: list[Any]) -> list[str]:
+    """The names that rewards are logged under: their own, else the function's, else their kind."""
+    return [
+        reward.name
+        or (function_name(reward.function) if reward.kind == "function" else reward.kind)
+        for reward in rewards
+    ]
+
+
+def function_name(function: str | Callable[..., Any]) -> str:
+    """``score`` of ``my_rewards.py:score`` or of the function itself."""
+    if isinstance(function, str):
+        return function.rpartition(":")[2] or function
+    return str(getattr(function, "__name__", type(function).__name__))
