@@ -63,7 +63,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Event):
-    """``stage`` and ``step`` are where the run goes on; later records of that stage are done again."""
+    """``stage`` and ``step`` are where the run goes on; that stage's later steps are done again."""
 
     kind: ClassVar[str] = "run_resumed"
     durable: ClassVar[bool] = True
@@ -149,7 +149,7 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDone(Event):
-    """``seconds`` of work, resumed parts included; ``artifact`` is the folder that the stage left."""
+    """``seconds`` of work, resumed parts included; ``artifact`` is the folder that it left."""
 
     kind: ClassVar[str] = "stage_done"
     durable: ClassVar[bool] = True

@@ -104,7 +104,7 @@ def write_samples(directory: Path, stage: str, step: int, samples: Iterable[Samp
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The rows of one file, or of every file below a folder, in step and sample order as written."""
+    """The rows of one file, or of every file below a folder, by stage and step, as written."""
     import pyarrow.parquet as pq
 
     files = [path] if path.is_file() else sorted(path.rglob("step-*.parquet"))

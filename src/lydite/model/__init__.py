@@ -1,0 +1,1 @@
+"""Loading a model and its tokenizer, chat templates, flat forward passes, saving."""

@@ -1,0 +1,1 @@
+"""Pure tensor functions: torch and nothing else."""

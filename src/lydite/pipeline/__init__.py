@@ -1,0 +1,1 @@
+"""Stages from artifact to artifact, their lineage, and the recipe that runs them."""

@@ -1,0 +1,1 @@
+"""Where problems come from: files, the hub, generators, and how their columns become prompts."""

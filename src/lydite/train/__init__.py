@@ -1,0 +1,1 @@
+"""The loops: SFT, RL, the learner, checkpoints."""

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import importlib.util
+import types
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import Field
+
+from lydite.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def generate() -> types.ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Leaf(Config):
+    """A leaf,
+    of a tree."""
+
+    kind: Literal["leaf"] = Field("leaf", description="Which.")
+    size: float = Field(1e-6, gt=0, le=2, description="How big | wide.")
+
+
+class Root(Config):
+    """The root."""
+
+    name: str = Field(description="Required.")
+    leaf: Leaf = Field(Leaf(), description="One.")
+    more: tuple[Leaf, ...] = Field((Leaf(size=2),), description="Several.")
+    by_name: dict[str, Leaf | None] = Field({}, description="Named.")
+    stop: str | None = Field(None, description="Maybe.")
+    mark: str = Field("\n", description="Mark.")
+
+
+def test_each_record_is_a_section_with_a_row_a_field(generate: types.ModuleType) -> None:
+    text = generate.page(Root)
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Root",
+        "## Leaf (`kind: leaf`)",
+    ]
+    for row in (
+        "| `name` | text | required | Required. |",
+        "| `leaf` | [Leaf](#leaf-kind-leaf) | `{kind: leaf}` | One. |",
+        "| `more` | list of [Leaf](#leaf-kind-leaf) | `[{kind: leaf, size: 2}]` | Several. |",
+        "| `by_name` | mapping of name to [Leaf](#leaf-kind-leaf) or null | `{}` | Named. |",
+        "| `stop` | text or null | `null` | Maybe. |",
+        "| `mark` | text | `'\\n'` | Mark. |",
+        "| `size` | number | `1e-06` | How big \\| wide. (> 0, ≤ 2) |",
+        "A leaf, of a tree.",
+    ):
+        assert row in text.splitlines()
+
+
+def test_the_recipe_reference_says_what_the_code_does(generate: types.ModuleType) -> None:
+    written = (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8")
+    assert written == generate.page(generate.Recipe), "run `make docs`"
+
+
+def test_every_setting_is_described(generate: types.ModuleType) -> None:
+    silent = [
+        f"{config.__name__}.{name}"
+        for config in generate._records(generate.Recipe)
+        for name, field in config.model_fields.items()
+        if not field.description and name != "kind"
+    ]
+    assert silent == []
