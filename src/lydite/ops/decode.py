@@ -76,9 +76,9 @@ class Arena:
         self._data = grown
 
     def move(self, source: Tensor, target: Tensor, columns: int) -> None:
-        """Copies the first ``columns`` tokens of rows ``source`` over rows ``target`` (disjoint,
-        int64 ``[n]``).
-        """
+        """Copies ``columns`` tokens of rows ``source`` over rows ``target`` (disjoint, ``[n]``)."""
+        if not columns:
+            return
         part = self._data[:, :, :, :, :columns]
         part[:, :, target] = part[:, :, source]
 

@@ -206,7 +206,9 @@ class _Wave:
             self._slots[self.rows.slot[end.row]].rows -= 1
         sources, targets = self.rows.drop(ended)
         if sources:
-            columns = int(self.rows.count[targets].max())
+            columns = (
+                int(self.rows.count[targets].max()) - 1
+            )  # the last token is not in the cache yet
             self._cache.completions.move(self._index(sources), self._index(targets), columns)
         self._sharing = None
         done = [

@@ -30,6 +30,18 @@ class Cursor:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A problem and the epoch that drew it, which is what tells two draws of it apart.
+
+    One step may cross into the next epoch and meet a problem again. Numbering its samples from
+    ``epoch * G`` (:attr:`lydite.types.Request.first_sample`) keeps their noise different.
+    """
+
+    problem: Problem
+    epoch: int
+
+
 class Sampler:
     """Walks through problems, epoch after epoch, each in its own order."""
 
@@ -48,8 +60,8 @@ class Sampler:
         self._cursor = cursor or Cursor()
         if not 0 <= self._cursor.offset <= len(problems):
             raise UserError(
-                f"tasks: the run stopped at problem {self._cursor.offset} of an epoch, and there are "
-                f"now {len(problems)}; resume with the same problems"
+                f"tasks: the run stopped at problem {self._cursor.offset} of its epoch, but there "
+                f"are now {len(problems)}; resume with the same ones"
             )
         self._order = _shuffled(len(problems), seed, self._cursor.epoch)
 
@@ -57,21 +69,16 @@ class Sampler:
     def cursor(self) -> Cursor:
         return self._cursor
 
-    def next(self, count: int) -> list[Problem]:
-        """The next ``count`` problems. An epoch that ends goes on into the next one.
-
-        A call never repeats a problem unless it asks for more than there are.
-        """
-        drawn: list[Problem] = []
-        held: set[int] = set()
+    def next(self, count: int) -> list[Drawn]:
+        """The next ``count`` problems. An epoch that ends goes on into the next one."""
+        drawn: list[Drawn] = []
         while len(drawn) < count:
             if self._cursor.offset == len(self._problems):
                 self._cursor = Cursor(self._cursor.epoch + 1, 0)
                 self._order = _shuffled(len(self._problems), self._seed, self._cursor.epoch)
             index = self._order[self._cursor.offset]
             self._cursor = Cursor(self._cursor.epoch, self._cursor.offset + 1)
-            drawn.append(self._problems[index])
-            held.add(index)
+            drawn.append(Drawn(self._problems[index], self._cursor.epoch))
         return drawn
 
 
@@ -108,7 +115,7 @@ class Collected(Generic[G]):
 
 def collect(
     sampler: Sampler,
-    draw_and_score: Callable[[list[Problem]], Sequence[G]],
+    draw_and_score: Callable[[list[Drawn]], Sequence[G]],
     reject: Callable[[G], str | None],
     wanted: int,
     max_rounds: int,
