@@ -33,7 +33,7 @@ class _Box:
     content: str
 
 
-_ENDING = re.compile(r"(?:<\|[^|<>]{1,40}\|>|</s>|<eos>|\s)+\Z")
+_ENDING = re.compile(r"(?:<\|[^|<>]{1,40}\|>|</s>|<eos>)\Z")
 _TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL | re.IGNORECASE)
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(
@@ -42,16 +42,16 @@ _BARE_BOX = re.compile(
 _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s$,;&]*")
 _PHRASES = re.compile(
     r"(?:\banswer\b(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|=|:|：)|\bfinal\s+answer\b\**\s*\n"
-    r"|答案(?:是|为|為|：|:)?)\s*[:：]?\s*(?:\*\*)?",
+    r"|答案(?:是|为|為|：|:)?|####)\s*[:：]?\s*(?:\*\*)?",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|\n")
-_AFTERTHOUGHT = re.compile(r",?\s+(?:because|since|which|where|as\s+required)\b.*", re.DOTALL)
+_AFTERTHOUGHT = re.compile(r",?\s(?:because|since|which|where|as\s[a-z]+)\b.*", re.DOTALL)
 _DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
 _SIGNED_NUMBER = re.compile(
     r"(?<![\w.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
 )
-_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{3,}\b")
+_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b")
 
 
 def after_thinking(text: str, thinking: ThinkingRule = "auto") -> FinalAnswer:
@@ -67,7 +67,19 @@ def after_thinking(text: str, thinking: ThinkingRule = "auto") -> FinalAnswer:
         return FinalAnswer(None, "the thinking is opened and never closed")
     if thinking == "required" and not closed:
         return FinalAnswer(None, "the thinking is never closed")
-    return FinalAnswer(_ENDING.sub("", tail))
+    return FinalAnswer(_without_ending(tail))
+
+
+def _without_ending(text: str) -> str:
+    """The text without the special tokens that ended it."""
+    text = text.rstrip()
+    # Only the last few characters are searched, and a few tokens peeled: the cost stays linear.
+    for _ in range(4):
+        ending = _ENDING.search(text, max(0, len(text) - 48))
+        if ending is None:
+            break
+        text = text[: ending.start()].rstrip()
+    return text
 
 
 def read_answer(

@@ -230,6 +230,8 @@ def _same_expression(
         return True
     if isinstance(gold, Quantity) and isinstance(answer, Expression) and NAME.fullmatch(theirs):
         return False
+    if _prose(theirs) and not _prose(ours):
+        return False
     for text in (ours, theirs):
         if r"\ldots" in text or r"\infty" in text:
             return False
@@ -240,6 +242,17 @@ def _same_expression(
         # A short decimal is the number it says, so it equals no surd; it may still equal 1/2 · 5.
         return algebra(ours, theirs)
     return algebra(_decimal(gold), _decimal(answer))
+
+
+_PROSE = re.compile(
+    r"\\(?:text|mathrm|mbox)[a-z]*\s*\{[^{}]*[A-Za-z]{2}"
+    r"|(?<![\\A-Za-z])[A-Za-z]{2,} [A-Za-z]{2}"
+)
+
+
+def _prose(text: str) -> bool:
+    """Whether words stand in the expression. Math-Verify drops them, so "7 is wrong" would be 7."""
+    return _PROSE.search(text) is not None
 
 
 def _decimal(value: Quantity | Expression) -> str:

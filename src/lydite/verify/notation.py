@@ -34,7 +34,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "",
         ),
         (r"\{,\}", ","),
-        (r"\\[,;:!>]|\\ |~|\\quad\b|\\qquad\b|\\thinspace\b|\\hspace\*?\{[^{}]*\}", " "),
+        (r"(?<!\\)\\[,;:!> ]|~|\\quad\b|\\qquad\b|\\thinspace\b|\\hspace\*?\{[^{}]*\}", " "),
         (r"\\[dtc]frac\b", r"\\frac"),
         (r"\\(?:dfrac|tfrac)(?=\d)", r"\\frac"),
         (r"\\(?:leq|leqslant)(?![A-Za-z])", r"\\le "),

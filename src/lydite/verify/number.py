@@ -29,7 +29,7 @@ class Number:
         return len(str(scaled.numerator // scaled.denominator)) if scaled else 0
 
 
-_INTEGER = r"(?:\d{1,3}(?:[, ]\d{3})+(?!\d)|\d+)"
+_INTEGER = r"(?:\d{1,3}(?:[, _]\d{3})+(?!\d)|\d+)"
 _DECIMAL = rf"(?:{_INTEGER}(?:\.\d*)?|\.\d+)"
 _EXPONENT = r"\{?\s*(?P<exponent>[+-]?\s*\d{1,4})\s*\}?"
 _PLAIN = re.compile(_DECIMAL)
@@ -45,17 +45,19 @@ _SCIENTIFIC = re.compile(
 )
 _POWER = re.compile(rf"(?P<base>\d{{1,6}})\s*\^\s*{_EXPONENT}")
 _REPEATING = re.compile(
-    r"(?P<whole>\d*)\.(?P<fixed>\d*)"
-    r"(?:\\(?:overline|bar)\s*\{\s*(?P<bar>\d+)\s*\}|\\dot\s*\{?(?P<first>\d)\}?(?:(?P<middle>\d*)\\dot\s*\{?(?P<last>\d)\}?)?)"
+    r"(?P<whole>\d*)\.(?P<fixed>\d*)(?:\\(?:overline|bar)\s*\{\s*(?P<bar>\d+)\s*\}"
+    r"|\\dot\s*\{?(?P<first>\d)\}?(?:(?P<middle>\d*)\\dot\s*\{?(?P<last>\d)\}?)?)"
 )
 _CURRENCY = re.compile(r"^([+-]?)\s*(?:\\\$|\$|€|£|¥|\\pounds|\\euro|US\\?\$)\s*")
+_MAGNITUDES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_MAGNITUDE = re.compile(rf"\s*(?:\\text\{{)?\s*\b({'|'.join(_MAGNITUDES)})\s*\}}?$")
 _PERCENT = re.compile(r"\s*(?:\\?%|\bpercent|\bper cent|\\text\{\s*percent\s*\})$")
 
 
 def read_number(text: str) -> Number | None:
     """The number that the (normalised) text spells, or ``None`` if it spells anything else.
 
-    Integers with or without thousands separators, decimals, repeating decimals, fractions, mixed
+    Integers with or without thousands separators or a magnitude in words, decimals, repeating decimals, fractions, mixed
     numbers, scientific notation and powers of integers; with a sign, a currency before or a
     percent sign after. A percentage keeps the number as written: 25% has value 25. ``None`` too
     when it has more than ``MAX_DIGITS`` digits.
@@ -66,12 +68,18 @@ def read_number(text: str) -> Number | None:
     percent = _PERCENT.search(text)
     if percent is not None:
         text = text[: percent.start()]
+    magnitude = _MAGNITUDE.search(text)
+    if magnitude is not None:
+        text = text[: magnitude.start()]
     text = _CURRENCY.sub(r"\1", text)
     negative, text = _sign(text)
     number = _unsigned(text.strip())
     if number is None:
         return None
-    return Number(-number.value if negative else number.value, percent is not None, number.places)
+    value = -number.value if negative else number.value
+    if magnitude is not None:
+        return Number(value * 10 ** _MAGNITUDES[magnitude[1]], percent is not None)
+    return Number(value, percent is not None, number.places)
 
 
 def _sign(text: str) -> tuple[bool, str]:
@@ -108,14 +116,14 @@ def _unsigned(text: str) -> Number | None:
 
 
 def _decimal(text: str) -> Number:
-    text = re.sub(r"[, ]", "", text)
+    text = re.sub(r"[, _]", "", text)
     _, point, decimals = text.partition(".")
     return Number(Fraction(text.rstrip(".")), places=len(decimals) if point and decimals else None)
 
 
 def _ratio(match: re.Match[str]) -> Fraction | None:
     top, bottom = (
-        Fraction(re.sub(r"[, ]", "", match[name]).rstrip(".")) for name in ("top", "bottom")
+        Fraction(re.sub(r"[, _]", "", match[name]).rstrip(".")) for name in ("top", "bottom")
     )
     return top / bottom if bottom else None
 
@@ -151,8 +159,8 @@ def _repeating(match: re.Match[str]) -> Fraction:
     """
     period = match["bar"] or match["first"] + (match["middle"] or "") + (match["last"] or "")
     fixed = match["fixed"]
-    start = Fraction(int((match["whole"] or "0") + fixed), 10 ** len(fixed))
-    return start + Fraction(int(period), 10 ** len(period) - 1) / 10 ** len(fixed)
+    repeated = Fraction(int(period), 10 ** len(period) - 1)
+    return (int((match["whole"] or "0") + fixed) + repeated) / Fraction(10 ** len(fixed))
 
 
 def same_number(gold: Number, answer: Number) -> bool:

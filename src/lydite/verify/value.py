@@ -100,8 +100,29 @@ _UNIT_NAMES = {
 _UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
 _NOT_UNITS = frozenset(
     (
-        *("and", "or", "not", "wrong", "else", "mod", "infinity", "sin", "cos", "tan", "cot"),
-        *("sec", "csc", "log", "exp", "sqrt", "pi", "theta", "alpha", "beta", "gamma", "lambda"),
+        *("and", "or", "nor", "not", "no", "is", "was", "if", "but", "else", "than", "wrong"),
+        *("incorrect", "false", "plus", "minus", "times", "over", "choose", "mod", "infinity"),
+        *(
+            "dozen",
+            "half",
+            "third",
+            "quarter",
+            "sin",
+            "cos",
+            "tan",
+            "cot",
+            "sec",
+            "csc",
+            "log",
+            "exp",
+            "sqrt",
+            "pi",
+            "theta",
+            "alpha",
+            "beta",
+            "gamma",
+            "lambda",
+        ),
     )
 )
 _NAME = r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_\{?\w+\}?)?'?"
@@ -112,8 +133,9 @@ _TEXT_UNIT = re.compile(
     r"((?:\s*\\(?:text|mathrm|textrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*\{?\d\}?)?)+)$"
 )
 _DEGREES = re.compile(r"\s*\^\{\\circ\}(\s*[CF])?$")
+_UNIT_WORD = r"[A-Za-z]+(?:/[A-Za-z]+)?"
 _WORD_UNIT = re.compile(
-    r"(?<=[\d})!])\s*((?:[A-Za-z]+(?:/[A-Za-z]+)?[. ]*){1,4}(?:\^\s*\{?\d\}?)?)$"
+    rf"(?<=[\d}})!])\s*({_UNIT_WORD}(?:[. ]+{_UNIT_WORD}){{0,3}}\.?(?:\s?\^\s?\{{?\d\}}?)?)$"
 )
 _HAN_UNIT = re.compile(r"(?<=\d)\s*([\u4e00-\u9fff]{1,6})$")
 _MATRIX = re.compile(r"\\begin\{[pbvBV]?matrix\}(.*)\\end\{[pbvBV]?matrix\}", re.DOTALL)
