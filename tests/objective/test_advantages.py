@@ -69,6 +69,12 @@ def test_rounding_of_a_weighted_sum_is_no_signal() -> None:
     assert not Objective.parse("dapo").keep_groups(torch.tensor(rewards, dtype=torch.float64)).any()
 
 
+def test_a_constant_batch_has_no_spread_to_divide_by() -> None:
+    spec = {"preset": "reinforce", "scale": "batch_std"}
+    assert advantages(spec, [[0.1] * 3, [0.1] * 3]) == [[0.0] * 3] * 2  # std 1.4e-17 in float64
+    assert advantages(spec, [[1.0, 0.0], [1.0, 0.0]]) == [[2.0, 0.0]] * 2
+
+
 def test_small_but_real_differences_are_a_signal() -> None:
     assert advantages("grpo", [[1.0, 1.0001]])[0] == pytest.approx([-1.0, 1.0])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lydite.config import UserError
 from lydite.objective import Counts, Metrics, Objective
+from lydite.objective.surrogate import sequence_ratio
 
 RATIOS = torch.tensor([[1.5, 1.0, 0.5], [1.5, 0.5, 1.0]], dtype=torch.float64)
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0]])
@@ -60,19 +61,29 @@ def test_reinforce_sums_log_probs(preset: str) -> None:
     assert loss(spec, [2.0, -1.0]) == pytest.approx(-math.log(0.75) / 20, abs=1e-12)
 
 
-def test_dual_clip_bounds_a_huge_ratio() -> None:
-    one = torch.ones(1, 1)
+def test_without_a_limit_the_constant_is_dr_grpos_own() -> None:
+    assert loss("dr_grpo", [1.0, -1.0]) == pytest.approx(-(2.7 - 2.3) / 6000, abs=1e-15)
+    limited = Objective.parse("dr_grpo").with_limit(10)
+    assert loss(limited, [1.0, -1.0]) == pytest.approx(-(2.7 - 2.3) / 20, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "gradient"), [("grpo", 5.0, 5.0), ("grpo+dual_clip", 3.0, 0.0)]
+)
+def test_dual_clip_bounds_a_huge_ratio(spec: str, value: float, gradient: float) -> None:
     policy = torch.tensor([[math.log(5.0)]], requires_grad=True)
-    for spec, value, gradient in (("grpo", 5.0, 5.0), ("grpo+dual_clip", 3.0, 0.0)):
-        policy.grad = None
-        got, metrics = Objective.parse(spec).loss(
-            policy=policy, old=0 * one, advantages=-one[0], mask=one, counts=Counts(1, 1, 1)
-        )
-        got.backward()
-        assert got.item() == pytest.approx(value)
-        assert policy.grad is not None
-        assert policy.grad.item() == pytest.approx(gradient)
-        assert metrics.means()["clip_high"] == (gradient == 0)
+    got, metrics = Objective.parse(spec).loss(
+        policy=policy,
+        old=torch.zeros(1, 1),
+        advantages=torch.tensor([-1.0]),
+        mask=torch.ones(1, 1),
+        counts=Counts(1, 1, 1),
+    )
+    got.backward()
+    assert got.item() == pytest.approx(value)
+    assert policy.grad is not None
+    assert policy.grad.item() == pytest.approx(gradient)
+    assert metrics.means()["clip_high"] == (gradient == 0)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +151,13 @@ def test_gradient_of_gspo_by_hand() -> None:
     expected[0] = -(0.75 ** (1 / 3)) / 6
     assert policy.grad is not None
     assert torch.allclose(policy.grad, expected)
+
+
+def test_sequence_ratio_reads_only_its_own_tokens() -> None:
+    garbage = torch.tensor([[0.0, 0.3, 9.0], [7.0, -0.2, 8.0]])
+    mask = torch.tensor([[True, True, False], [False, True, False]])
+    got = sequence_ratio(garbage, torch.zeros(2, 3), mask)
+    assert got[:, 0].tolist() == pytest.approx([math.exp(0.15), math.exp(-0.2)])
 
 
 @pytest.mark.parametrize("spec", ["grpo", "dapo", "gspo", {"preset": "dr_grpo", "fixed_length": 8}])
@@ -219,8 +237,6 @@ def test_ratio_zero_and_huge(spec: str, advantage: float, gap: float) -> None:
 
 
 def test_what_the_loss_needs_is_asked_for() -> None:
-    with pytest.raises(UserError, match="fixed_length: not set"):
-        loss("dr_grpo", [1.0, -1.0])
     with pytest.raises(UserError, match="needs reference log-probs"):
         loss("grpo+kl", [1.0, -1.0])
     with pytest.raises(UserError, match="needs behaviour log-probs"):

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from lydite.config import UserError
-from lydite.objective import PATCHES, PRESETS, Objective
+from lydite.objective import PATCHES, PRESETS, Objective, describe
+from lydite.objective.describe import FORMULAS
+from lydite.objective.objective import CHOICES
 
 FIELDS = {field.name for field in dataclasses.fields(Objective)}
 
@@ -151,3 +153,24 @@ def test_an_objective_cannot_be_changed() -> None:
 
 def test_r1s_clip_of_ten_is_allowed() -> None:
     assert Objective.parse({"clip_low": 10, "clip_high": 10}).clip_high == 10
+
+
+def test_every_choice_has_its_formula() -> None:
+    for field, formulas in FORMULAS.items():
+        assert formulas.keys() == CHOICES[field].keys()
+
+
+def test_describe_says_what_has_an_effect() -> None:
+    assert describe(Objective.parse({"preset": "dapo", "clip_high": 0.3})) == [
+        "reward: falls by up to 1 in the last 20% of the completion limit",
+        "group_filter: groups of equal rewards are dropped and resampled, in at most 10 rounds",
+        "baseline: b = mean(r₁ … r_G)",
+        "scale: A = (r − b) / std(r₁ … r_G)  (population)",
+        "ratio: ρₜ = π(oₜ) / π_old(oₜ)",
+        "surrogate: gain = min( ρA, clip(ρ, 1 − 0.2, 1 + 0.3)·A )",
+        "aggregation: J = 1/Σᵢ|oᵢ| Σᵢ Σₜ gain",
+    ]
+    lines = describe(Objective.parse("rloo+kl+mask_truncated"))
+    assert lines[2] == "surrogate: gain = A·log π(oₜ)"
+    assert lines[3].endswith("L = the completion limit")
+    assert "minus 0.001·KL" in lines[4] and lines[5].startswith("mask_truncated")

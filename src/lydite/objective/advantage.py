@@ -107,7 +107,8 @@ def scaled_advantages(
     result = values - baseline.value(values, ~excluded)
     if scale.spread is not None:
         spread = scale.spread(values, ~excluded, bessel)
-        flat = spread == 0
+        # A constant has a computed spread of a rounding error, not 0.
+        flat = (spread == 0) | constant_rows(rewards.reshape(1, -1))
         result = (result / (spread + std_eps).masked_fill(flat, 1.0)).masked_fill(flat, 0.0)
     silent = excluded
     if baseline.compares or scale.within_group:

@@ -15,6 +15,9 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+# Dr. GRPO's own completion limit in tokens, where nobody says what it is. The constant is a unit.
+DEFAULT_LENGTH = 3000
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -65,8 +68,8 @@ def fixed_length(
     mask: Bool[Tensor, "B T"], counts: Counts, length: int | None
 ) -> Int[Tensor, "B 1"]:
     """Every token weighs the same in every step, ``1/(B·L)``: Dr. GRPO, arXiv 2503.20783 §3.2."""
-    assert length is not None, "fixed_length aggregation without its length"
-    return _lengths(mask) * 0 + max(counts.sequences, 1) * length
+    constant = DEFAULT_LENGTH if length is None else length
+    return _lengths(mask) * 0 + max(counts.sequences, 1) * constant
 
 
 def _lengths(mask: Tensor) -> Tensor:

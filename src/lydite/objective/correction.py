@@ -13,11 +13,11 @@ from lydite.objective.kl import log_ratio
 def truncated(
     old: Float[Tensor, "B T"], behaviour: Float[Tensor, "B T"], cap: float
 ) -> Float[Tensor, "B T"]:
-    """Truncated importance sampling per token: ``min(π_old / π_behaviour, cap)``, without gradient.
+    """Truncated importance sampling per token: ``min(π_old / π_behaviour, cap)``.
 
     F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025).
     """
-    return log_ratio(old, behaviour).exp().clamp(max=cap).detach()
+    return log_ratio(old, behaviour).exp().clamp(max=cap)
 
 
 CORRECTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor] | None] = {

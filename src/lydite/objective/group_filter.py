@@ -20,7 +20,7 @@ def constant_rows(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
     low = rewards.masked_fill(~included, torch.inf).amin(dim=1)
     largest = rewards.masked_fill(~included, 0.0).abs().amax(dim=1)
     tolerance = _ROUNDING_STEPS * torch.finfo(rewards.dtype).eps * largest
-    return (included.sum(dim=1) < 2) | (high - low <= tolerance)
+    return high - low <= tolerance
 
 
 def informative(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:

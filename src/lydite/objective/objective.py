@@ -17,7 +17,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -31,12 +31,13 @@ from lydite.objective.group_filter import FILTERS, informative
 from lydite.objective.kl import ESTIMATORS, k3, log_ratio
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
-from lydite.objective.spec import Spec, nearest, resolve
+from lydite.objective.spec import nearest, resolve
 from lydite.objective.surrogate import RATIOS, SURROGATES, Clip, Tokens
 
 TokenOrSequence = Float[Tensor, "B T"] | Float[Tensor, " B"]
 
-_NAMES: dict[str, Mapping[str, object]] = {
+# Every field that is a name, and what it may be.
+CHOICES: dict[str, Mapping[str, object]] = {
     "baseline": BASELINES,
     "scale": SCALES,
     "std": STDS,
@@ -91,7 +92,9 @@ class Objective:
     clip_high: float | None = _setting(0.2, "The ratio is clipped above 1 + clip_high.")
     dual_clip: float | None = _setting(None, "Bound on the ratio where the advantage is negative.")
     aggregation: str = _setting("sample_mean", "Mean: sample_mean, token_mean, fixed_length.")
-    fixed_length: int | None = _setting(None, "Divisor in tokens; unset: the completion limit.")
+    fixed_length: int | None = _setting(
+        None, "Divisor in tokens; unset: the completion limit of the run."
+    )
     kl: float = _setting(0.0, "Coefficient β of the KL to the reference; 0 loads no reference.")
     kl_estimator: str = _setting("k3", "Estimator of the KL: k1, k2, k3.")
     correction: str = _setting("none", "For engine and learner that differ: none, tis.")
@@ -111,24 +114,31 @@ class Objective:
     )
 
     def __post_init__(self) -> None:
-        _check_names(self)
-        _check_numbers(self)
+        _check_names(vars(self))
+        _check_numbers(vars(self))
         _check_meaning(self)
 
     @classmethod
-    def parse(cls, spec: Spec | Objective) -> Objective:
+    def parse(cls, spec: object) -> Objective:
         """Reads ``"grpo"``, ``"grpo+clip_higher"``, a list of such names, or a mapping.
 
-        A mapping has ``preset`` (default grpo), ``patches``, and any field of this class.
+        A mapping has ``preset`` (default grpo), ``patches``, and any field of this class. The spec
+        is typed ``object`` because it comes from a recipe: what it holds is checked here.
 
         Raises:
             UserError: see :func:`lydite.objective.spec.resolve` and the class.
         """
         if isinstance(spec, Objective):
             return spec
-        known = [f.name for f in dataclasses.fields(cls) if f.name != "name"]
-        name, settings = resolve(spec, known)
-        return cls(**settings, name=name)  # type: ignore[arg-type]
+        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name != "name"}
+        name, settings = resolve(spec, defaults)
+        values: dict[str, Any] = {**defaults, **settings}
+        _check_names(values)
+        _check_numbers(values)
+        for field in _BOUNDS.keys() - set(_WHOLE):
+            if values[field] is not None:
+                values[field] = float(values[field])
+        return cls(**values, name=name)
 
     def with_limit(self, limit: int) -> Objective:
         """This objective with ``fixed_length`` set to ``limit`` tokens, if needed and unset."""
@@ -224,7 +234,7 @@ class Objective:
         all three by k3, ``correction`` (mean weight), ``entropy``.
 
         Raises:
-            UserError: ``fixed_length`` is not known (:meth:`with_limit`), or log-probs are missing.
+            UserError: the KL or the correction is on, and its log-probs are missing.
         """
         self._check_given(reference, behaviour)
         live = mask.bool()
@@ -266,11 +276,6 @@ class Objective:
         return Clip(low, high, self.dual_clip)
 
     def _check_given(self, reference: Tensor | None, behaviour: Tensor | None) -> None:
-        if self.aggregation == "fixed_length" and self.fixed_length is None:
-            raise UserError(
-                "objective.fixed_length: not set; give the completion limit in tokens, "
-                "or call with_limit(max_tokens)"
-            )
         if self.needs_reference and reference is None:
             raise UserError(
                 f"objective.kl: {self.kl} needs reference log-probs; pass them or set kl: 0"
@@ -293,29 +298,33 @@ def _compares(objective: Objective) -> bool:
     return BASELINES[objective.baseline].compares or SCALES[objective.scale].within_group
 
 
-def _check_names(objective: Objective) -> None:
-    for field, known in _NAMES.items():
-        value = getattr(objective, field)
+def _check_names(values: Mapping[str, object]) -> None:
+    for field, known in CHOICES.items():
+        value = values[field]
         if not isinstance(value, str) or value not in known:
             raise UserError(f"objective.{field}: no choice {value!r}; {nearest(str(value), known)}")
-    if not isinstance(objective.mask_truncated, bool):
+    if not isinstance(values["mask_truncated"], bool):
         raise UserError(
-            f"objective.mask_truncated: got {objective.mask_truncated!r}; give true or false"
+            f"objective.mask_truncated: got {values['mask_truncated']!r}; give true or false"
         )
 
 
-def _check_numbers(objective: Objective) -> None:
+def _check_numbers(values: Mapping[str, object]) -> None:
     for field, (low, closed, high, optional) in _BOUNDS.items():
-        value = getattr(objective, field)
+        value = values[field]
         if value is None and optional:
             continue
-        kinds = int if field in _WHOLE else (int, float)
-        number = isinstance(value, kinds) and not isinstance(value, bool)
-        if not number or not (low < value <= high or (closed and value == low)):
+        if not _is_number(value, field in _WHOLE) or not (
+            low < value <= high or (closed and value == low)
+        ):
             whole = "a whole number" if field in _WHOLE else "a number"
             least = "at least" if closed else "above"
             most = "" if high == math.inf else f" and at most {high:g}"
             raise UserError(f"objective.{field}: got {value!r}; give {whole} {least} {low:g}{most}")
+
+
+def _is_number(value: object, whole: bool) -> TypeGuard[float]:
+    return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
 
 
 def _check_meaning(objective: Objective) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from lydite.config import UserError
 from lydite.objective.presets import PATCHES, PRESETS, Patch, Setting
 
-Spec = str | Sequence[str] | Mapping[str, object]
 
+def resolve(spec: object, fields: Iterable[str]) -> tuple[str, dict[str, Setting]]:
+    """The spec's name, and its settings by field.
 
-def resolve(spec: Spec, fields: Iterable[str]) -> tuple[str, dict[str, Setting]]:
-    """The spec's name, and its settings by field; patches are applied in the order of their names.
+    A spec is a text of names joined by ``+``, a list of such texts, or a mapping with ``preset``,
+    ``patches`` and overrides by field. Patches are applied in the order of their names.
 
     Raises:
         UserError: an unknown name (the nearest is given), no preset or two, patches or overrides
