@@ -86,7 +86,18 @@ def samples_path(directory: Path, stage: str, step: int) -> Path:
 
 
 def write_samples(directory: Path, stage: str, step: int, samples: Iterable[Sample]) -> Path:
-    """Writes the rollouts of one step and returns the file.
+    """Writes the rollouts of one step to :func:`samples_path` and returns it.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    path = samples_path(directory, stage, step)
+    write_sample_file(path, samples)
+    return path
+
+
+def write_sample_file(path: Path, samples: Iterable[Sample]) -> None:
+    """Writes rows as one Parquet file, whole or not at all.
 
     Raises:
         UserError: the disk is full.
@@ -94,13 +105,10 @@ def write_samples(directory: Path, stage: str, step: int, samples: Iterable[Samp
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [_row(sample) for sample in samples]
-    table = pa.Table.from_pylist(rows, schema=_schema())
+    table = pa.Table.from_pylist([_row(sample) for sample in samples], schema=_schema())
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    path = samples_path(directory, stage, step)
     write_atomic(path, sink.getvalue().to_pybytes())
-    return path
 
 
 def read_samples(path: Path) -> list[Sample]:
