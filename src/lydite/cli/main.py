@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -25,7 +24,7 @@ Then copy a recipe, point [bold]tasks[/] at your own problems, and look before y
 class _Commands(TyperGroup):
     """Prints what a user can mend as one line and exits with 2."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: typer.Context) -> Any:
         try:
             return super().invoke(ctx)
         except UserError as error:

@@ -18,5 +18,5 @@ def recipes() -> None:
     table.add_column("what it is for")
     table.add_column("file", style="dim")
     for recipe in list_recipes():
-        table.add_row(recipe.name, recipe.description, str(recipe.path))
+        table.add_row(recipe.name, recipe.about, str(recipe.path))
     Console(highlight=False).print(table)

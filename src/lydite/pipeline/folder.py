@@ -42,7 +42,7 @@ class RunFolder:
         Raises:
             UserError: the folder belongs to another recipe, holds something else, or another process is at work.
         """
-        self._refuse_foreign(recipe)
+        self.refuse_foreign(recipe)
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / ".lock").open("w") as lock:
             try:
@@ -54,7 +54,8 @@ class RunFolder:
                 write_atomic(self.recipe, text.encode())
             yield
 
-    def _refuse_foreign(self, recipe: Recipe) -> None:
+    def refuse_foreign(self, recipe: Recipe) -> None:
+        """Raises ``UserError`` when the folder holds something else than a run of this recipe."""
         if not self.path.exists():
             return
         if not self.path.is_dir():

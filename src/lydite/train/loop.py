@@ -72,7 +72,7 @@ def run_steps(trainer: Trainer, settings: LoopSettings, log: EventLog, evaluate:
             write_samples(settings.samples, settings.stage, done, result.samples)
         for code, message in result.warnings:
             log.append(Warned(stage=settings.stage, step=done, code=code, message=message))
-        log.append(StepDone(stage=settings.stage, step=done, steps=trainer.total, metrics=metrics))
+        log.append(StepDone(stage=settings.stage, step=done, metrics=metrics))
         if done == trainer.total or (settings.evaluate_every and done % settings.evaluate_every == 0):
             evaluate(done)
         if done < trainer.total and settings.checkpoint_every and done % settings.checkpoint_every == 0:

@@ -1,0 +1,184 @@
+"""``--dry-run``: everything about a recipe that can be checked without training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from lydite.config import UserError
+from lydite.model.estimate import Workload, estimate_memory
+from lydite.model.loading import load_prompting
+from lydite.model.policy import Policy
+from lydite.model.render import prompt_text, render_example, render_prompt
+from lydite.objective.describe import describe
+from lydite.pipeline.folder import RunFolder
+from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
+from lydite.pipeline.runner import pick_device
+from lydite.tasks.select import check_disjoint
+from lydite.tasks.task import TaskData, load_task
+from lydite.verify.verifier import build, gold_error, verify_golds
+
+SHOWN = 3
+OFFLINE = ("couldn't connect", "offline", "cannot be reached", "connection error", "max retries")
+
+
+class Mark(Enum):
+    """How a check came out. Skipped: it needs something that cannot be reached from here."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its outcome in a sentence, and lines to show under it."""
+
+    name: str
+    mark: Mark
+    text: str
+    lines: tuple[str, ...] = ()
+
+
+def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
+    """Checks one after another, as they are done. Nothing is trained, and nothing is written under ``out``."""
+    names = ", then ".join(f"{stage.name} ({stage.kind})" for stage in recipe.stages)
+    yield Check("recipe", Mark.OK, f"{recipe.name}: {names}")
+    yield _try("folder", lambda: _folder(recipe, out))
+    yield _try("tasks", lambda: (check_tasks(recipe) or "every task that is named is defined", ()))
+    yield from _objectives(recipe)
+    tasks: dict[str, TaskData] = {}
+    for name in recipe.task_names():
+        if name in recipe.tasks:
+            yield _try(f"task {name}", lambda name=name: _task(recipe, name, tasks))  # type: ignore[misc]
+    for name in recipe.evaluation.tasks:
+        for trained in dict.fromkeys(stage.task for stage in recipe.stages):
+            if name in tasks and trained in tasks:
+                problems = tasks[trained].problems, tasks[name].problems
+                yield _try(f"{name} apart from {trained}", lambda problems=problems: (check_disjoint(*problems), ()))  # type: ignore[misc]
+    yield from _prompts(recipe, tasks)
+    if tasks:
+        yield _try("verifier", lambda: _verifier(recipe, tasks))
+    yield _try("memory", lambda: _memory(recipe))
+
+
+def _try(name: str, check: Callable[[], tuple[str, tuple[str, ...]]]) -> Check:
+    """A check's outcome; a hub that cannot be reached is no fault of the recipe."""
+    try:
+        text, lines = check()
+    except UserError as error:
+        reason = str(error)
+        away = any(sign in f"{reason} {error.__cause__}".lower() for sign in OFFLINE)
+        return Check(name, Mark.SKIPPED if away else Mark.FAILED, reason)
+    return Check(name, Mark.OK, text, lines)
+
+
+def _folder(recipe: Recipe, out: Path) -> tuple[str, tuple[str, ...]]:
+    RunFolder(out).refuse_foreign(recipe)
+    return f"{out} {'goes on from where it is' if (out / 'recipe.yaml').exists() else 'is free'}", ()
+
+
+def _objectives(recipe: Recipe) -> Iterator[Check]:
+    for stage in recipe.stages:
+        if isinstance(stage, RLStage):
+            rl = stage
+
+            def explain(rl: RLStage = rl) -> tuple[str, tuple[str, ...]]:
+                objective = rl.build_objective()
+                per_step = rl.prompts_per_step * rl.group_size
+                text = f"{objective.name}; {rl.prompts_per_step} prompts × {rl.group_size} = {per_step} completions a step"
+                return text, tuple(describe(objective))
+
+            yield _try(f"objective of {stage.name}", explain)
+
+
+def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
+    tasks[name] = load_task(name, recipe.tasks[name], recipe.seed)
+    return f"{len(tasks[name].problems)} problems", tasks[name].notes
+
+
+def _prompts(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
+    """Prompts as the model will see them, and whether they and the completions fit its context."""
+    found: list[Policy] = []
+
+    def tokenizer() -> tuple[str, tuple[str, ...]]:
+        prompting = load_prompting(recipe.model)
+        found.append(prompting)
+        kind = "chat template" if prompting.chat else "plain text"
+        return f"{recipe.model.path}: {len(prompting.tokenizer)} tokens, {kind}, context {prompting.context}", ()
+
+    yield _try("model", tokenizer)
+    if not found:
+        return
+    for stage in recipe.stages:
+        if stage.task in tasks:
+            problems = tasks[stage.task]
+            yield _try(
+                f"prompts of {stage.name}",
+                lambda stage=stage, problems=problems: _rendered(found[0], stage, problems),  # type: ignore[misc]
+            )
+
+
+def _rendered(prompting: Policy, stage: SFTStage | RLStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
+    if isinstance(stage, SFTStage):
+        bare = next((p for p in data.problems if p.worked is None), None)
+        if bare is not None:
+            raise UserError(f"tasks.{stage.task}.worked: problem {bare.id} has no worked solution; name its column")
+        longest = max(len(render_example(prompting, p, p.worked or "")[0]) for p in data.problems)
+    else:
+        longest = max(len(render_prompt(prompting, p)) for p in data.problems) + stage.sampling.max_tokens
+        if longest > prompting.context:
+            raise UserError(
+                f"stages.{stage.name}.sampling.max_tokens: the longest prompt and {stage.sampling.max_tokens} tokens "
+                f"make {longest}, more than the context of {prompting.context}; lower it or raise model.context"
+            )
+    shown = [f"{p.id}: {prompt_text(prompting, p.messages)!r}" for p in data.problems[:SHOWN]]
+    if isinstance(stage, SFTStage):
+        shown = [f"{line} → {p.worked!r}" for line, p in zip(shown, data.problems, strict=False)]
+    return f"at most {longest} tokens with the completion; the first {len(shown)} as the model sees them", tuple(shown)
+
+
+def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
+    checked = {stage.task for stage in recipe.stages if isinstance(stage, RLStage)} | set(recipe.evaluation.tasks)
+    problems = [p for name in checked if name in tasks for p in tasks[name].problems]
+    for config in dict.fromkeys([recipe.verifier.model_dump_json(), (recipe.evaluation.verifier or recipe.verifier).model_dump_json()]):
+        verifier = build(type(recipe.verifier).model_validate_json(config))
+        try:
+            faults = verify_golds(verifier, problems)
+        finally:
+            verifier.close()
+        if faults:
+            raise gold_error(faults, len(problems))
+    return f"each of {len(problems)} gold answers verifies against itself", ()
+
+
+def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
+    device = pick_device(recipe)
+    budgets = [s.update.tokens_per_micro_batch if isinstance(s, RLStage) else s.tokens_per_micro_batch for s in recipe.stages]
+    rl = [stage for stage in recipe.stages if isinstance(stage, RLStage)]
+    rows = [min(recipe.engine.max_rows, s.prompts_per_step * s.group_size) * s.sampling.max_tokens for s in rl]
+    reference = any(stage.build_objective().needs_reference for stage in rl)
+    estimate = estimate_memory(recipe.model, Workload(max(rows, default=0), max(budgets), reference), device)
+    lines = tuple(f"{what}: {size}" for what, size in estimate.rows())
+    available = _available(device)
+    if available is not None and estimate.total > available:
+        raise UserError(
+            f"model: needs about {estimate.total / 2**30:.1f} GiB and {device} has {available / 2**30:.1f}; set model.lora, "
+            "model.gradient_checkpointing=true, or a smaller tokens_per_micro_batch"
+        )
+    return f"about {estimate.total / 2**30:.2f} GiB on {device}", lines
+
+
+def _available(device: str) -> int | None:
+    """Bytes of memory of the device, or None where it does not say."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[0])
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
