@@ -1,4 +1,6 @@
-"""A loaded policy: the weights, the tokenizer, and what the rest of the house needs to know of them."""
+"""A loaded policy: the weights, the tokenizer, and what the rest of the house needs to know of
+them.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,32 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from lydite.ops.head import HeadScale
+
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(slots=True)
 class Policy:
-    """``stop_ids`` end a completion; ``context`` is the most tokens a prompt and its completion may have together."""
+    """``stop_ids`` end a completion; ``context`` is the most tokens a prompt and its completion may
+    have together.
+
+    ``end_id`` is the one of them that training examples end with (the tokenizer's end-of-text token
+    when ``None``). ``chat`` says whether prompts go through the chat template, ``thinking`` is its
+    ``enable_thinking`` (``None``: not passed). ``flat`` says whether the model runs on flat tokens;
+    one that does not needs padding, and ``not_flat`` says why.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
     context: int
+    end_id: int | None = None
+    chat: bool = True
+    thinking: bool | None = None
+    flat: bool = True
+    not_flat: str = ""
 
     @property
     def head(self) -> tuple[Tensor, Tensor | None]:
@@ -27,6 +43,20 @@ class Policy:
         assert isinstance(layer, nn.Linear)
         return layer.weight, layer.bias
 
+    def head_scale(self, temperature: float = 1.0) -> HeadScale:
+        """What comes between head and softmax, the temperature included."""
+        return head_scale(self.model.config, temperature)
+
     @property
     def device(self) -> str:
         return str(next(self.model.parameters()).device)
+
+
+def head_scale(config: PreTrainedConfig, temperature: float = 1.0) -> HeadScale:
+    """What an architecture does to its logits: Gemma's soft cap, Cohere's factor, Granite's
+    divisor.
+    """
+    text = config.get_text_config()
+    factor = float(getattr(text, "logit_scale", None) or 1.0)
+    divisor = float(getattr(text, "logits_scaling", None) or 1.0)
+    return HeadScale(temperature, factor / divisor, getattr(text, "final_logit_softcapping", None))

@@ -1,0 +1,352 @@
+"""Loads a policy: weights from the hub, a folder, a GGUF file or nothing; tokenizer; LoRA."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from lydite.config import Config, UserError
+from lydite.model.attention import NAME
+from lydite.model.policy import Policy
+from lydite.model.probe import attention_window, why_not_flat
+from lydite.model.source import Source, architecture, find_source, one_line, quiet, reading
+from lydite.model.tiny_tokenizer import build_tokenizer
+
+# Used when neither architecture nor tokenizer says how far positions go (ALiBi, recurrence).
+UNBOUNDED_CONTEXT = 4096
+
+
+class LoraConfig(Config):
+    """Low-rank adapters (2106.09685) on frozen weights. Needs the extra `peft`."""
+
+    rank: int = Field(16, ge=1, description="Rank of the adapters.")
+    alpha: float | None = Field(
+        None, gt=0, description="Scale: updates are times alpha/rank. 2·rank if null."
+    )
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="Dropout on the adapters' input while training."
+    )
+    targets: str | list[str] = Field(
+        "all-linear",
+        description="Module names to adapt, or `all-linear`: every linear layer but the head.",
+    )
+
+
+class ModelConfig(Config):
+    """Which model, and how it is loaded."""
+
+    path: str = Field(
+        description="Hub id, local folder, `.gguf` file, `package:NAME/FILE.gguf` for one that a "
+        "Python package carries, or `init:ARCHITECTURE` (`init:llama`, `init:qwen3`, …) for a new "
+        "one.",
+    )
+    init: dict[str, Any] = Field(
+        {},
+        description="Settings of a new model (`init:`), as its Transformers configuration names "
+        "them; small when not given.",
+    )
+    tokenizer: str | None = Field(
+        None, description="Folder or hub id of the tokenizer; the model's if null."
+    )
+    vocabulary: list[str] | None = Field(
+        None,
+        description="Tokens of a small tokenizer that is built for a new model. Control tokens are "
+        "added.",
+    )
+    dtype: Literal["float32", "bfloat16", "auto"] = Field(
+        "auto",
+        description="Type of the weights. `auto`: bfloat16 on a GPU; float32 on a CPU and for a "
+        "new model.",
+    )
+    lora: LoraConfig | None = Field(
+        None, description="Train low-rank adapters instead of all weights."
+    )
+    gradient_checkpointing: bool = Field(
+        False,
+        description="Recompute activations in the backward pass: less memory, about a third more "
+        "work.",
+    )
+    chat: bool | Literal["auto"] = Field(
+        "auto",
+        description="Prompts through the chat template, or as plain text; `auto`: if there is a "
+        "template.",
+    )
+    chat_template: str | None = Field(
+        None, description="Jinja chat template, or a file with one, to use instead."
+    )
+    thinking: bool | None = Field(
+        None, description="Passed to the chat template as `enable_thinking`; not passed if null."
+    )
+    context: int | None = Field(
+        None,
+        ge=2,
+        description="Most tokens of a prompt and its completion together; the model's own if null.",
+    )
+
+    @model_validator(mode="after")
+    def _one_tokenizer(self) -> ModelConfig:
+        if self.vocabulary is not None and self.tokenizer is not None:
+            raise ValueError("tokenizer and vocabulary are both given; keep one")
+        if self.vocabulary is not None and not self.path.startswith("init:"):
+            raise ValueError(
+                "vocabulary is for a new model (path: init:…); this one has its own tokenizer"
+            )
+        return self
+
+
+def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Policy:
+    """The policy, in training mode with dropout off, on ``device``.
+
+    ``seed`` makes new weights and new adapters. A model that cannot run on flat tokens is loaded all the same; ``Policy.not_flat`` says why it
+    cannot.
+
+    Raises:
+        UserError: whatever is wrong with the path, the settings or the files, in one line.
+    """
+    source = find_source(config.path)
+    tokenizer = load_tokenizer(config, source)
+    shape = model_shape(config, source, tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _load_weights(source, shape, weight_dtype(config, source, device))
+        _check_vocabulary(model, tokenizer)
+        model.to(device)  # type: ignore[arg-type]
+        reason = why_not_flat(model) or _past_window(config, shape)
+        if not reason:
+            model.set_attn_implementation(NAME)
+        context = _context(config, shape, tokenizer, flat=not reason)
+        model.train()
+        if config.gradient_checkpointing:
+            _checkpoint(model)
+        if config.lora is not None:
+            model = add_lora(model, config.lora)
+    end, stops = _endings(model, tokenizer)
+    chat = tokenizer.chat_template is not None if config.chat == "auto" else config.chat
+    if chat and tokenizer.chat_template is None:
+        raise UserError(
+            "model.chat: the tokenizer has no chat template; give model.chat_template or set chat: "
+            "false"
+        )
+    return Policy(
+        model,
+        tokenizer,
+        stops,
+        context,
+        end_id=end if chat else tokenizer.eos_token_id,
+        chat=chat,
+        thinking=config.thinking,
+        flat=not reason,
+        not_flat=reason,
+    )
+
+
+def load_tokenizer(config: ModelConfig, source: Source) -> Tokenizer:
+    """The tokenizer with its chat template replaced if asked, and padding by the end token when it
+    has no own.
+    """
+    tokenizer: Tokenizer
+    if config.vocabulary is not None:
+        tokenizer = build_tokenizer(config.vocabulary, config.context)
+    elif config.tokenizer is not None:
+        tokenizer = reading(
+            config.tokenizer,
+            lambda: AutoTokenizer.from_pretrained(config.tokenizer),
+            "model.tokenizer",
+        )
+    elif source.fresh:
+        raise UserError(
+            "model: a new model needs a tokenizer; give model.vocabulary or model.tokenizer"
+        )
+    else:
+        tokenizer = reading(
+            source.location,
+            lambda: AutoTokenizer.from_pretrained(source.location, **source.arguments),
+        )
+    if tokenizer.eos_token_id is None:
+        raise UserError(
+            "model.tokenizer: it has no end-of-text token, so a completion could never end"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if config.chat_template is not None:
+        tokenizer.chat_template = _template_text(config.chat_template)
+    return tokenizer
+
+
+def _template_text(given: str) -> str:
+    if "{" in given:
+        return given
+    try:
+        return Path(given).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"model.chat_template: cannot read {given}: {one_line(error)}") from error
+
+
+def model_shape(
+    config: ModelConfig, source: Source, tokenizer: Tokenizer | None
+) -> PreTrainedConfig:
+    """The architecture's configuration; a new model takes its vocabulary, special tokens and length
+    from ours.
+    """
+    defaults: dict[str, int | None] = {}
+    if tokenizer is not None:
+        defaults = {
+            "vocab_size": len(tokenizer),
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "pad_token_id": tokenizer.pad_token_id,
+        }
+    if config.context is not None:
+        defaults["max_position_embeddings"] = config.context
+    return architecture(source, config.init, defaults)
+
+
+def weight_dtype(config: ModelConfig, source: Source, device: str) -> torch.dtype:
+    """The type that the weights are loaded in; see ``ModelConfig.dtype``."""
+    if config.dtype == "auto":
+        half = device.startswith("cuda") and not source.fresh
+        return torch.bfloat16 if half else torch.float32
+    return torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+
+
+def _load_weights(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    if source.fresh:
+        fresh: PreTrainedModel = reading(
+            source.location, lambda: AutoModelForCausalLM.from_config(shape, dtype=dtype)
+        )
+        return fresh
+    if source.gguf is None:
+        return reading(
+            source.location,
+            lambda: AutoModelForCausalLM.from_pretrained(
+                source.location, config=shape, dtype=dtype
+            ),
+        )
+    read = reading(
+        source.location,
+        lambda: AutoModelForCausalLM.from_pretrained(
+            source.location, config=shape, dtype=dtype, **source.arguments
+        ),
+    )
+    # What Transformers builds from GGUF counts as quantised and refuses to be saved: same weights,
+    # plain model.
+    if hasattr(shape, "quantization_config"):
+        del shape.quantization_config
+    with quiet():
+        plain: PreTrainedModel = AutoModelForCausalLM.from_config(shape, dtype=dtype)
+        plain.load_state_dict(read.state_dict(), assign=True)
+        plain.tie_weights()
+    return plain
+
+
+def _check_vocabulary(model: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    rows = int(model.config.get_text_config().vocab_size)
+    if len(tokenizer) > rows:
+        raise UserError(
+            f"model.tokenizer: it has {len(tokenizer)} tokens and the model {rows}; they do not "
+            "belong together"
+        )
+
+
+def _past_window(config: ModelConfig, shape: PreTrainedConfig) -> str:
+    """Why a context that the user asked for is too long to run flat, or ``""``."""
+    window = attention_window(shape.get_text_config())
+    if window is None or config.context is None or config.context <= window:
+        return ""
+    return f"context {config.context} is past its attention window of {window} tokens"
+
+
+def _context(config: ModelConfig, shape: PreTrainedConfig, tokenizer: Tokenizer, flat: bool) -> int:
+    """What the user asks for; else how far positions go, and no farther than the attention window
+    when run flat.
+    """
+    text = shape.get_text_config()
+    own = getattr(text, "max_position_embeddings", None)
+    limit = (
+        own
+        if isinstance(own, int) and own > 0
+        else min(tokenizer.model_max_length, UNBOUNDED_CONTEXT)
+    )
+    if config.context is not None:
+        if config.context > limit:
+            raise UserError(
+                f"model.context: {config.context} is past the model's longest, {limit} tokens"
+            )
+        return config.context
+    window = attention_window(text) if flat else None
+    return limit if window is None else min(limit, window)
+
+
+def _checkpoint(model: PreTrainedModel) -> None:
+    # Transformers 5.24 renamed it; the old name goes away in version 6.
+    name = "activation_checkpointing_enable"
+    enable = getattr(model, name, None) or model.gradient_checkpointing_enable
+    try:
+        enable({"use_reentrant": False})
+    except ValueError as error:
+        raise UserError(f"model.gradient_checkpointing: {one_line(error)}") from error
+
+
+def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
+    """The model with adapters, its own weights frozen.
+
+    Raises:
+        UserError: ``peft`` is not installed, or no module fits the targets.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError("model.lora: needs the package peft; pip install 'lydite[peft]'") from error
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=2 * config.rank if config.alpha is None else config.alpha,  # type: ignore[arg-type]
+        lora_dropout=config.dropout,
+        target_modules=config.targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        with warnings.catch_warnings():
+            # peft calls Transformers by names that Transformers has since renamed.
+            warnings.simplefilter("ignore", FutureWarning)
+            wrapped = peft.get_peft_model(model, settings)
+    except ValueError as error:
+        raise UserError(
+            f"model.lora.targets: {config.targets!r} fits no module: {one_line(error)}"
+        ) from error
+    return wrapped  # type: ignore[return-value]
+
+
+def _endings(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, frozenset[int]]:
+    """The token that ends a turn in the chat template (else the end-of-text token), and all that
+    end a completion.
+    """
+    eos = tokenizer.eos_token_id
+    assert isinstance(eos, int)
+    end = _turn_end(tokenizer)
+    generation = getattr(model, "generation_config", None)
+    declared = getattr(generation, "eos_token_id", None)
+    more = declared if isinstance(declared, list) else [] if declared is None else [declared]
+    end = eos if end is None else end
+    return end, frozenset({eos, end, *more})
+
+
+def _turn_end(tokenizer: Tokenizer) -> int | None:
+    """The special token that the chat template writes after what the assistant said."""
+    if tokenizer.chat_template is None:
+        return None
+    said = "0"  # A character that every tokenizer and template leaves as it is.
+    turns = [{"role": "user", "content": "1"}, {"role": "assistant", "content": said}]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+    except Exception:  # A template may raise anything; then the end-of-text token has to do.
+        return None
+    assert isinstance(text, str)
+    ids = tokenizer(text.rpartition(said)[2], add_special_tokens=False)["input_ids"]
+    special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
+    return next((int(i) for i in ids[:1] if i in special), None)

@@ -1,0 +1,121 @@
+"""From a problem to token ids: what the model sees, exactly, for sampling and for training on an
+example.
+
+A training example is the prompt's own ids followed by the ids of the completion: nothing is encoded
+across the boundary, so the model is trained behind precisely the prompt that it will be asked to
+continue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from lydite.config import UserError
+from lydite.model.policy import Policy
+from lydite.model.tiny_tokenizer import check_encodable
+from lydite.types import Message, Problem
+
+_OPEN = "<think>"
+
+
+def render_prompt(policy: Policy, problem: Problem) -> tuple[int, ...]:
+    """Token ids of the prompt: through the chat template with a generation prompt, or the plain
+    text of the turns.
+
+    Raises:
+        UserError: the template refuses the messages, the tokenizer has no token for a piece of
+            text, or the prompt
+            leaves no room for a completion within the policy's context.
+    """
+    for message in problem.messages:
+        check_encodable(policy.tokenizer, message.content, f"problem {problem.id}")
+    ids = _encode_prompt(policy, problem)
+    if len(ids) >= policy.context:
+        raise UserError(
+            f"problem {problem.id}: its prompt has {len(ids)} tokens and the model's context is "
+            f"{policy.context}; raise model.context, or leave the problem out"
+        )
+    return tuple(ids)
+
+
+def _encode_prompt(policy: Policy, problem: Problem) -> list[int]:
+    tokenizer = policy.tokenizer
+    if policy.chat:
+        return _template_ids(policy, problem)
+    text = "\n\n".join(message.content for message in problem.messages)
+    ids = list(tokenizer(text)["input_ids"])
+    # Some tokenizers close every text; a prompt is to be continued.
+    while ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1:
+        ids.pop()
+    return ids
+
+
+def _template_ids(policy: Policy, problem: Problem) -> list[int]:
+    text = prompt_text(policy, problem.messages, f"problem {problem.id}")
+    return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def prompt_text(policy: Policy, messages: Sequence[Message], where: str = "prompt") -> str:
+    """The prompt as text, as the model sees it. Raises ``UserError`` when the chat template refuses
+    the messages.
+    """
+    if not policy.chat:
+        return "\n\n".join(message.content for message in messages)
+    turns = [{"role": m.role, "content": m.content} for m in messages]
+    extra: dict[str, Any] = {} if policy.thinking is None else {"enable_thinking": policy.thinking}
+    try:
+        text = policy.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, **extra
+        )
+    except (TemplateError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{where}: the chat template refuses these messages: {reason}") from error
+    assert isinstance(text, str)
+    return text
+
+
+def render_example(
+    policy: Policy, problem: Problem, completion: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Token ids of prompt, completion and end token, and a mask that is 1 on the completion and its
+    end token.
+
+    A ``<think>`` that the chat template has already written into the prompt is not repeated.
+
+    Raises:
+        UserError: as :func:`render_prompt`; or prompt and completion together are longer than the
+            context.
+    """
+    prompt = render_prompt(policy, problem)
+    check_encodable(policy.tokenizer, completion, f"problem {problem.id}, worked solution")
+    if completion.lstrip().startswith(_OPEN) and policy.chat:
+        shown = prompt_text(policy, problem.messages)
+        if shown.rstrip().endswith(_OPEN):
+            completion = completion.lstrip().removeprefix(_OPEN)
+            completion = completion.lstrip("\n") if shown.endswith("\n") else completion
+    answer = list(policy.tokenizer(completion, add_special_tokens=False)["input_ids"])
+    end = policy.tokenizer.eos_token_id if policy.end_id is None else policy.end_id
+    if end is not None:
+        answer.append(int(end))
+    if len(prompt) + len(answer) > policy.context:
+        raise UserError(
+            f"problem {problem.id}: prompt and worked solution have {len(prompt) + len(answer)} "
+            "tokens and the "
+            f"model's context is {policy.context}; raise model.context, or leave the problem out"
+        )
+    return (*prompt, *answer), (*[0] * len(prompt), *[1] * len(answer))
+
+
+def decode(policy: Policy, ids: Sequence[int]) -> str:
+    """Text of a completion: special tokens are kept, but for a stop token at the end."""
+    kept = list(ids)
+    if kept and kept[-1] in policy.stop_ids:
+        kept.pop()
+    text = policy.tokenizer.decode(
+        kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    assert isinstance(text, str)
+    return text

@@ -1,0 +1,118 @@
+"""Writes a policy as a plain Hugging Face folder, all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers import GenerationConfig, PreTrainedModel
+
+from lydite.config import UserError
+from lydite.model.policy import Policy
+from lydite.model.reference import has_adapter
+from lydite.model.source import quiet
+
+
+def save_policy(policy: Policy, folder: Path) -> None:
+    """Writes weights, configuration, tokenizer and chat template to ``folder``, replacing what is
+    there.
+
+    Everything is written and synced beside ``folder`` first and renamed into place, so that
+    ``folder`` never holds half a model. LoRA adapters are merged into a copy; the policy itself is
+    left as it is.
+
+    Raises:
+        UserError: the disk is full or the place cannot be written.
+    """
+    folder = Path(folder)
+    temporary: Path | None = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        _write(policy, temporary)
+        _replace(temporary, folder)
+    except (OSError, SafetensorError) as error:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise UserError(f"out: cannot write the model to {folder}: {error}") from error
+
+
+def _write(policy: Policy, folder: Path) -> None:
+    model = merged(policy.model) if has_adapter(policy.model) else policy.model
+    generation = model.generation_config
+    with quiet():
+        try:
+            model.generation_config = _generation(policy)
+            model.save_pretrained(folder)
+        finally:
+            model.generation_config = generation
+        policy.tokenizer.save_pretrained(folder)
+    os.chmod(folder, 0o755)
+    for path in (*folder.iterdir(), folder):
+        _sync(path)
+
+
+def _generation(policy: Policy) -> GenerationConfig:
+    """How the saved model samples by default: as it was trained, plainly, and it ends where the
+    policy ended.
+    """
+    tokenizer = policy.tokenizer
+    return GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=sorted(policy.stop_ids),
+        pad_token_id=tokenizer.pad_token_id,
+        do_sample=True,
+    )
+
+
+def merged(model: PreTrainedModel) -> PreTrainedModel:
+    """A plain model with the adapters added to its weights; shares every tensor that no adapter
+    touches.
+    """
+    base = model.get_base_model()  # type: ignore[operator]
+    assert isinstance(base, PreTrainedModel)
+    state: dict[str, Tensor] = {}
+    with torch.no_grad():
+        for name, tensor in base.state_dict().items():
+            if ".lora_" not in name:
+                state[name.replace(".base_layer.", ".")] = tensor
+        for name, layer in base.named_modules():
+            if hasattr(layer, "get_delta_weight"):
+                _add_deltas(layer, f"{name}.weight", state)
+    with torch.device("meta"):
+        plain = type(base)(base.config)
+    plain.load_state_dict(state, assign=True)
+    plain.tie_weights()
+    return plain
+
+
+def _add_deltas(layer: nn.Module, key: str, state: dict[str, Tensor]) -> None:
+    adapted: Any = layer
+    for adapter in adapted.active_adapters:
+        delta = adapted.get_delta_weight(adapter)
+        state[key] = (state[key].float() + delta.float()).to(state[key].dtype)
+
+
+def _replace(temporary: Path, folder: Path) -> None:
+    if not folder.exists():
+        os.rename(temporary, folder)
+    else:
+        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        os.rename(folder, old / folder.name)
+        os.rename(temporary, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,173 @@
+"""What ``model.path`` points at, and the architecture and tokenizer found there.
+
+A path is ``init:ARCHITECTURE``, ``package:NAME/FILE`` (a file that an installed Python package
+carries), a ``.gguf`` file, a local folder, or a hub id. Everything that can go wrong here is the
+user's to mend, in one line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging
+
+from lydite.config import UserError
+
+R = TypeVar("R")
+
+# A model from nothing is for learning on a laptop: what the recipe does not say is small.
+SMALL: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "tie_word_embeddings": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``location`` is the folder, hub id or model type; ``gguf`` a file's name in the folder."""
+
+    location: str
+    gguf: str | None = None
+    fresh: bool = False
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments that every ``from_pretrained`` of this source needs."""
+        return {} if self.gguf is None else {"gguf_file": self.gguf}
+
+
+def find_source(path: str) -> Source:
+    """Raises ``UserError`` for a file, folder, package or architecture that does not exist."""
+    if path.startswith("init:"):
+        return Source(_architecture_name(path.removeprefix("init:")), fresh=True)
+    file = _in_package(path) if path.startswith("package:") else Path(path).expanduser()
+    if file.suffix.lower() == ".gguf":
+        if not file.is_file():
+            raise UserError(f"model.path: no file {path}")
+        return Source(str(file.parent), gguf=file.name)
+    if file.is_dir():
+        if not (file / "config.json").is_file():
+            raise UserError(f"model.path: {path} has no config.json, so it is not a model folder")
+        return Source(str(file))
+    if file.is_file():
+        raise UserError(f"model.path: {path} is a file; give a folder, a .gguf file or a hub id")
+    if path.startswith((".", "/", "~", "package:")) or path.count("/") > 1:
+        raise UserError(f"model.path: no folder {path}")
+    return Source(path)
+
+
+def _architecture_name(name: str) -> str:
+    if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return name
+    near = difflib.get_close_matches(name, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, n=1)
+    hint = f"did you mean init:{near[0]}?" if near else "for example init:llama or init:qwen3"
+    raise UserError(f"model.path: Transformers has no causal language model {name!r}; {hint}")
+
+
+def _in_package(path: str) -> Path:
+    """The file, found without importing the package: what it would import need not be installed."""
+    package, _, file = path.removeprefix("package:").partition("/")
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    if not folders or not file:
+        raise UserError(
+            f"model.path: {path}: no installed package {package!r} with files; pip install it first"
+        )
+    return Path(folders[0]) / file
+
+
+def architecture(
+    source: Source, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> PreTrainedConfig:
+    """The model's Transformers configuration, its dropout set to zero.
+
+    ``overrides`` are the user's, ``defaults`` what follows from the tokenizer; both are for a fresh
+    model only. Dropout would make the policy that is trained another one than the policy that
+    sampled.
+    """
+    if source.fresh:
+        config = _fresh(source.location, overrides, defaults)
+    elif overrides:
+        raise UserError(
+            "model.init: only for a model from nothing (path: init:…); this one has its own shape"
+        )
+    else:
+        config = reading(
+            source.location, lambda: AutoConfig.from_pretrained(source.location, **source.arguments)
+        )
+    for part in {id(c): c for c in (config, config.get_text_config())}.values():
+        for key, value in vars(part).items():
+            if "drop" in key and isinstance(value, float):
+                setattr(part, key, 0.0)
+    return config
+
+
+def _fresh(
+    name: str, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> PreTrainedConfig:
+    kind = CONFIG_MAPPING[name]
+    with quiet():
+        plain = kind()
+    known = {*plain.to_dict(), *plain.attribute_map}
+    for key in overrides:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"model.init: {name} has no setting {key!r}{hint}")
+    own_names = {value: key for key, value in plain.attribute_map.items()}
+    given = {own_names.get(key, key): value for key, value in overrides.items()}
+    wanted = {**SMALL, **defaults, **given}
+    heads = wanted["num_attention_heads"]
+    wanted = {"num_key_value_heads": heads, "head_dim": wanted["hidden_size"] // heads, **wanted}
+    try:
+        with quiet():
+            return kind(**{key: value for key, value in wanted.items() if key in known})
+    except Exception as error:  # Configuration classes check themselves each in their own way.
+        raise UserError(f"model.init: {name} refuses it: {one_line(error)}") from error
+
+
+def reading(location: str, read: Callable[[], R], field: str = "model.path") -> R:
+    """Runs a ``from_pretrained``; what it raises for a bad or unreachable model is one line."""
+    with quiet():
+        try:
+            return read()
+        except ImportError as error:
+            extra = "gguf" if "gguf" in str(error).lower() else None
+            hint = f"; pip install 'lydite[{extra}]'" if extra else ""
+            raise UserError(f"{field}: {location}: {one_line(error)}{hint}") from error
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+            local = Path(location).is_dir() or location in CONFIG_MAPPING
+            where = "" if local else " (no such folder here, so it was looked for on the hub)"
+            raise UserError(f"{field}: cannot load {location}{where}: {one_line(error)}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without Transformers' progress bars and remarks: the terminal belongs to the run."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def one_line(error: object) -> str:
+    """A library's message on one line, at most 200 characters of it."""
+    text = " ".join(str(error).split())
+    return text if 0 < len(text) <= 200 else f"{text[:200]}…" if text else type(error).__name__

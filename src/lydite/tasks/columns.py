@@ -1,0 +1,160 @@
+"""From a row of data to a problem: which column is what, and what the model is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lydite.config import UserError
+from lydite.tasks.select import normalise
+from lydite.tasks.sources import Row
+from lydite.types import Message, Problem
+
+PLACEHOLDERS = re.compile(r"\{(?:question|prompt|problem)\}")
+_COLUMN = re.compile(r"\{([^{}]+)\}")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """The settings of a task that say how a row is read; see ``TaskConfig`` for each."""
+
+    prompt: str
+    reference: str | None
+    reference_marker: str | None
+    worked: str | None
+    tag: str | None
+    id: str | None
+    template: str
+    system: str | None
+
+    def wrap(self, problem: Problem) -> Problem:
+        """The problem as the model is shown it: template on the last user turn, system prompt in
+        front.
+        """
+        *before, last = problem.messages
+        text = PLACEHOLDERS.sub(lambda _: last.content, self.template)
+        messages = (*before, Message(last.role, text))
+        if self.system is not None:
+            turns = (m for m in messages if m.role != "system")
+            messages = (Message("system", self.system), *turns)
+        return replace(problem, messages=messages)
+
+
+def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
+    """A row as a problem.
+
+    Raises:
+        UserError: ``file:line: reason`` for a missing column, an empty question, or an unusable
+            reference.
+    """
+    messages = _messages(row, columns.prompt)
+    question = messages[-1].content
+    reference = _reference(row, columns)
+    worked = (
+        None if columns.worked is None else _text(row, columns.worked, {"reference": reference})
+    )
+    if worked is not None and not worked.strip():
+        raise _bad(row, f"{columns.worked}: the worked solution is empty")
+    tag = "" if columns.tag is None else str(_look(row, columns.tag))
+    named = None if columns.id is None else _plain(row, columns.id, _look(row, columns.id))
+    # Reward functions get every column by name; `answer` is theirs for the reference as it was
+    # read.
+    fields = {
+        key: value
+        for key, value in row.values.items()
+        if (key, key) != (columns.reference, "answer")
+    }
+    key = normalise("\n".join(m.content for m in messages)) + (
+        f"\0{worked}" if worked is not None else ""
+    )
+    own = f"{task}-{hashlib.blake2b(key.encode(), digest_size=6).hexdigest()}"
+    problem = Problem(named or own, question, messages, reference, tag, worked, fields)
+    return columns.wrap(problem)
+
+
+def _bad(row: Row, reason: str) -> UserError:
+    return UserError(f"{row.where}: {reason}")
+
+
+def _look(row: Row, column: str) -> Any:
+    """A column by name, or by a dotted path into nested ones."""
+    if column in row.values:
+        return row.values[column]
+    value: Any = row.values
+    for part in column.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise _bad(row, f"no column {column!r}; there are {', '.join(map(repr, row.values))}")
+        value = value[part]
+    return value
+
+
+def _text(row: Row, column: str, extra: Mapping[str, str | None]) -> str:
+    """A column as text, or a template with every ``{column}`` in it filled."""
+    if not _COLUMN.search(column):
+        return _plain(row, column, _look(row, column))
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in row.values and extra.get(name) is not None:
+            return str(extra[name])
+        return _plain(row, name, _look(row, name))
+
+    return _COLUMN.sub(fill, column)
+
+
+def _messages(row: Row, prompt: str) -> tuple[Message, ...]:
+    value = None if _COLUMN.search(prompt) else _look(row, prompt)
+    if isinstance(value, list):
+        return _chat(row, prompt, value)
+    question = _text(row, prompt, {}).strip()
+    if not question:
+        raise _bad(row, f"{prompt}: the question is empty")
+    return (Message("user", question),)
+
+
+def _chat(row: Row, prompt: str, turns: list[Any]) -> tuple[Message, ...]:
+    """A column that holds chat messages, as TRL and verl write them."""
+    messages = []
+    for turn in turns:
+        role, content = (
+            (turn.get("role"), turn.get("content")) if isinstance(turn, Mapping) else (None, None)
+        )
+        if role not in ("system", "user", "assistant") or not isinstance(content, str):
+            raise _bad(
+                row,
+                f"{prompt}: a message needs `role` (system, user, assistant) and text `content`",
+            )
+        messages.append(Message(role, content))
+    if not messages or messages[-1].role != "user" or not messages[-1].content.strip():
+        raise _bad(row, f"{prompt}: the last message must be a user's, and not empty")
+    return tuple(messages)
+
+
+def _plain(row: Row, column: str, value: Any) -> str:
+    """Text and finite numbers as text; ``43.0`` is ``43``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return str(int(value)) if value == int(value) else repr(value)
+    kind = "empty (null)" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+    raise _bad(row, f"{column}: expected text or a number, got {kind}")
+
+
+def _reference(row: Row, columns: ColumnMap) -> str | None:
+    if columns.reference is None:
+        return None
+    text = _plain(row, columns.reference, _look(row, columns.reference))
+    marker = columns.reference_marker
+    if marker is not None:
+        _, found, text = text.rpartition(marker)
+        if not found:
+            raise _bad(row, f"{columns.reference}: no {marker!r} in it, so no reference after it")
+        text = _THOUSANDS.sub("", text)
+    if not text.strip():
+        raise _bad(row, f"{columns.reference}: the reference is empty")
+    return text.strip()

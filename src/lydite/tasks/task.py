@@ -1,0 +1,251 @@
+"""Where problems come from: files, hub datasets, reasoning-gym and our own generator become the
+same ``Problem``.
+
+Nothing is dropped in silence: a bad row is refused with its file, line and reason, and a duplicate
+is counted in the notes. What a task holds depends on its settings and its seed alone, and its
+fingerprint says what it held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import random
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from lydite.config import Config, UserError
+from lydite.tasks import generated
+from lydite.tasks.columns import PLACEHOLDERS, ColumnMap, to_problem
+from lydite.tasks.select import Part, distinct, in_part
+from lydite.tasks.sources import file_rows, gym_problems, hub_rows
+from lydite.types import Problem
+
+MIXTURES = {"base": generated.BASE, "cold_start": generated.COLD_START}
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class HubSource(Config):
+    """A dataset on the Hugging Face hub."""
+
+    name: str = Field(description="Dataset id on the hub, such as `openai/gsm8k`.")
+    subset: str | None = Field(None, description="Configuration of the dataset, such as `main`.")
+    split: str = Field("train", description="Split to read.")
+
+
+class GymSource(Config):
+    """Problems that reasoning-gym makes."""
+
+    name: str = Field(description="Name of a reasoning-gym dataset, such as `chain_sum`.")
+    count: int = Field(1000, ge=1, description="How many problems to make.")
+    config: dict[str, Any] = Field({}, description="Settings of that dataset, passed on unchanged.")
+    seed: int | None = Field(
+        None, description="Seed of the problems; the run's seed when not given."
+    )
+
+
+class StyleMix(Config):
+    """The quality of generated worked solutions."""
+
+    styles: dict[str, float] = Field(
+        {"clean": 1.0}, description="A weight for each of `clean`, `slip` and `terse`."
+    )
+    tagged: bool = Field(True, description="Whether solutions carry the think and answer tags.")
+
+
+class GeneratedSource(Config):
+    """Small reasoning problems that Lydite makes itself."""
+
+    kinds: list[str] | dict[str, float] = Field(
+        list(generated.KINDS), description="Kinds of problem, equally often, or a weight for each."
+    )
+    count: int = Field(1000, ge=1, description="How many problems to make.")
+    split: Literal["train", "heldout"] = Field(
+        "train",
+        description="Which side of the split; a held-out prompt is never a training prompt.",
+    )
+    worked: Literal["base", "cold_start"] | StyleMix | None = Field(
+        None, description="Worked solutions to imitate: a named mixture, or styles with weights."
+    )
+    seed: int | None = Field(
+        None, description="Seed of the problems; the run's seed when not given."
+    )
+
+
+class TaskConfig(Config):
+    """A set of problems: one source, and how its columns become prompts and references."""
+
+    path: str | list[str] | None = Field(
+        None, description="File or files to read: `.jsonl`, `.json` or `.parquet`."
+    )
+    hub: Annotated[HubSource | None, BeforeValidator(_named)] = Field(
+        None,
+        description="A hub dataset: its id, or `name`, `subset` and `split`. Needs the extra "
+        "`hub`.",
+    )
+    gym: Annotated[GymSource | None, BeforeValidator(_named)] = Field(
+        None,
+        description="A reasoning-gym dataset: its name, or its settings. Needs the extra `gym`.",
+    )
+    generated: GeneratedSource | None = Field(
+        None, description="Problems that Lydite makes itself; no file needed."
+    )
+    prompt: str = Field(
+        "question",
+        description="Column with the question (text, or a list of chat messages), or a template "
+        "such as `{Body} {Question}`. Dots reach into nested columns.",
+    )
+    reference: str | None = Field(
+        "answer",
+        description="Column with the gold answer, text or number; null when there is none.",
+    )
+    reference_marker: str | None = Field(
+        None,
+        description="Take what follows the last one of these in the reference, without thousands "
+        "commas; `####` for GSM8K.",
+    )
+    worked: str | None = Field(
+        None,
+        description="Column with a solution to imitate, or a template such as "
+        "`<think>{solution}</think><answer>{reference}</answer>`.",
+    )
+    tag: str | None = Field(None, description="Column to report results by.")
+    id: str | None = Field(
+        None, description="Column with a unique id; a hash of the content when not given."
+    )
+    template: str = Field(
+        "{question}",
+        description="What the user turn says. `{question}` (or `{prompt}`, `{problem}`) is the "
+        "question; other braces stay as they are.",
+    )
+    system: str | None = Field(None, description="System prompt.")
+    part: Part | None = Field(
+        None,
+        description="Keep one side of a split by a hash of the question: `{name: train, share: "
+        "0.2}`.",
+    )
+    shuffle_seed: int | None = Field(
+        None, description="Shuffle with this seed; order of the source if null."
+    )
+    limit: int | None = Field(
+        None, ge=1, description="Keep at most this many, after `part` and shuffling."
+    )
+
+    @field_validator("template")
+    @classmethod
+    def _template_has_place(cls, value: str) -> str:
+        if not PLACEHOLDERS.search(value):
+            raise ValueError(
+                f"no place for the question in {value!r}; write {{question}} where it goes"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TaskConfig:
+        names = [
+            name for name in ("path", "hub", "gym", "generated") if getattr(self, name) is not None
+        ]
+        if len(names) != 1:
+            given = "none is given" if not names else f"{' and '.join(names)} are given"
+            raise ValueError(
+                f"give one of path, hub, gym, generated as the source of problems; {given}"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class TaskData:
+    """A task's problems, what a person should know of how they were chosen, and the SHA-256 of
+    their content.
+    """
+
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    fingerprint: str
+
+
+def load_task(name: str, config: TaskConfig, seed: int) -> TaskData:
+    """Reads, renders and selects the problems of a task.
+
+    ``name`` is used in ids and messages. ``seed`` is the run's: it makes generated problems, and
+    chooses nothing else.
+
+    Raises:
+        UserError: a missing file or extra, a bad row (``file:line: reason``), two rows with one id,
+            or no problem left.
+    """
+    problems, notes = _read(name, config, seed)
+    if config.part is not None:
+        kept = [p for p in problems if in_part(p, config.part)]
+        notes.append(
+            f"{name}: part {config.part.name} keeps {len(kept)} of {len(problems)} problems"
+        )
+        problems = kept
+    if config.shuffle_seed is not None:
+        random.Random(config.shuffle_seed).shuffle(problems)
+    if config.limit is not None and config.limit < len(problems):
+        notes.append(f"{name}: the first {config.limit} of {len(problems)} problems are used")
+        problems = problems[: config.limit]
+    if not problems:
+        raise UserError(f"tasks.{name}: no problems in it; look at its source, `part` and `limit`")
+    return TaskData(tuple(problems), tuple(notes), fingerprint(problems))
+
+
+def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list[str]]:
+    """All problems of the source, duplicates of real data removed and counted."""
+    show = ColumnMap(**{f.name: getattr(config, f.name) for f in dataclasses.fields(ColumnMap)})
+    if config.generated is not None:
+        return [show.wrap(p) for p in _generate(name, config.generated, seed)], []
+    if config.gym is not None:
+        gym = config.gym
+        made = gym_problems(gym.name, gym.config, gym.count, seed if gym.seed is None else gym.seed)
+        return distinct(name, [show.wrap(p) for p in made])
+    if config.hub is not None:
+        rows = hub_rows(config.hub.name, config.hub.subset, config.hub.split)
+    else:
+        paths = [config.path] if isinstance(config.path, str) else config.path
+        rows = file_rows(paths or [], f"tasks.{name}.path")
+    problems, notes = distinct(name, [to_problem(row, show, name) for row in rows])
+    _check_ids(name, problems)
+    return problems, notes
+
+
+def _generate(name: str, source: GeneratedSource, seed: int) -> list[Problem]:
+    mixture = source.worked
+    mixed = (
+        generated.Mixture(mixture.styles, mixture.tagged)
+        if isinstance(mixture, StyleMix)
+        else MIXTURES[mixture]
+        if mixture
+        else None
+    )
+    own_seed = seed if source.seed is None else source.seed
+    try:
+        return generated.generate(source.kinds, source.count, own_seed, source.split, mixed)
+    except ValueError as error:
+        raise UserError(f"tasks.{name}.generated.{error}") from error
+
+
+def _check_ids(name: str, problems: list[Problem]) -> None:
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise UserError(f"tasks.{name}.id: two different problems have the id {problem.id!r}")
+        seen.add(problem.id)
+
+
+def fingerprint(problems: list[Problem]) -> str:
+    """SHA-256, in hex, of everything the problems hold, in order."""
+    digest = hashlib.sha256()
+    for problem in problems:
+        record = {f.name: getattr(problem, f.name) for f in dataclasses.fields(problem)}
+        record["messages"] = [[m.role, m.content] for m in problem.messages]
+        record["fields"] = dict(problem.fields)
+        digest.update(json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
+    return digest.hexdigest()
