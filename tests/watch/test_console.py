@@ -63,7 +63,7 @@ def printed(renderable: object, width: int = 100) -> str:
 def log_of(events: list[Event], tick: float = 1.0) -> list[str]:
     now = iter(range(10**6))
     console = RunConsole(file=io.StringIO(), width=80, force_terminal=False)
-    with ConsoleView(console, clock=lambda: next(now) * tick) as view:
+    with ConsoleView(console, clock=lambda: next(now) * tick, since="") as view:
         for event in events:
             view(event)
     assert isinstance(console.file, io.StringIO)
@@ -102,18 +102,25 @@ def test_a_long_line_of_a_log_is_not_broken() -> None:
     assert message.strip() in lines[0]
 
 
-def test_replayed_events_are_known_and_not_shown() -> None:
+def test_a_resumed_run_does_not_tell_its_past_again() -> None:
     console = RunConsole(file=io.StringIO(), force_terminal=False)
-    view = ConsoleView(console)
-    view(StageStarted(stage="rl", stage_kind="rl", steps=3))
-    assert isinstance(console.file, io.StringIO) and console.file.getvalue() == ""
-    assert view.progress.stages["rl"].steps == 3
+    with ConsoleView(console) as view:
+        view(StageStarted(stage="rl", stage_kind="rl", steps=3, time=at(0)))
+        view(step(1, 5, reward=0.5))
+        view(RunDone(seconds=9, time=at(9)))
+        assert isinstance(console.file, io.StringIO) and console.file.getvalue() == ""
+        view(RunResumed(stage="rl", step=1))
+        view(StepDone(stage="rl", step=2, metrics={"reward": 0.5}))
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "run     goes on from rl step 1"
+    assert lines[1].startswith("step     rl 2/3  reward 0.50")
+    assert len(lines) == 2
 
 
 def test_a_live_terminal_shows_the_frame_and_leaves_the_ending() -> None:
     console = RunConsole(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     seconds = iter(range(100))
-    with ConsoleView(console, clock=lambda: next(seconds)) as view:
+    with ConsoleView(console, clock=lambda: next(seconds), since="") as view:
         view(RunStarted(name="quick", stages=("sft", "rl")))
         view(StageStarted(stage="rl", stage_kind="rl", steps=4))
         view(evaluated("rl", 0, 0.25))
@@ -183,6 +190,13 @@ def test_a_resume_takes_back_what_came_after_the_checkpoint() -> None:
     assert stage.rewards == [0.1, 0.4]
     assert [e.step for e in stage.evaluations] == [0]
     assert progress.failure == ""
+
+
+def test_a_stage_that_begins_again_has_each_step_once() -> None:
+    started = StageStarted(stage="rl", steps=5)
+    progress = folded(started, step(1, reward=0.1), step(2, reward=0.2), started)
+    progress.advance(step(1, reward=0.3))
+    assert progress.stages["rl"].rewards == [0.3]
 
 
 def test_each_stage_starts_from_its_own_evaluation_or_the_one_before() -> None:

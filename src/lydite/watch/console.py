@@ -31,6 +31,7 @@ from lydite.watch.events import (
     StageStarted,
     StepDone,
     Warned,
+    now,
 )
 from lydite.watch.progress import RunProgress, StageProgress
 from lydite.watch.words import duration, printable, score, share, sparkline
@@ -57,7 +58,8 @@ class ConsoleView:
 
     With a terminal the view is redrawn in place; without one, a step line is printed at most every
     ``plain_seconds``, and a line for each stage, evaluation and warning. ``clock`` is in seconds.
-    Events from before the view was opened are taken in and not shown.
+    Events from before ``since`` (UTC, ISO 8601; the opening when not given) are taken in and not
+    shown, so that a resumed run does not tell its past again.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ConsoleView:
         console: RunConsole | None = None,
         plain_seconds: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
+        since: str | None = None,
     ) -> None:
         self.console = console or RunConsole(highlight=False)
         self.progress = RunProgress()
@@ -73,6 +76,7 @@ class ConsoleView:
         self._shown_at = -math.inf
         self._live: Live | None = None
         self._open = False
+        self._since = since
         reconfigure = getattr(self.console.file, "reconfigure", None)
         if reconfigure is not None:
             # A log file in an ASCII locale must not end a run over a bar of the sparkline.
@@ -80,6 +84,8 @@ class ConsoleView:
 
     def __enter__(self) -> ConsoleView:
         self._open = True
+        if self._since is None:
+            self._since = now()
         if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = Live(console=self.console, auto_refresh=False)
             self._live.start()
@@ -92,7 +98,7 @@ class ConsoleView:
     def __call__(self, event: Event) -> None:
         """Takes an event in and shows what changed."""
         self.progress.advance(event)
-        if not self._open:
+        if not self._open or (self._since is not None and event.time < self._since):
             return
         try:
             self._show(event)
@@ -119,17 +125,17 @@ class ConsoleView:
         assert self._live is not None
         if isinstance(event, Warned | StageDone):
             self.console.print(Text(plain_line(event, self.progress)))
-        now = self._clock()
-        if not isinstance(event, StepDone) or now - self._shown_at >= _FRAME_SECONDS:
-            self._shown_at = now
+        seconds = self._clock()
+        if not isinstance(event, StepDone) or seconds - self._shown_at >= _FRAME_SECONDS:
+            self._shown_at = seconds
             self._live.update(frame(self.progress, self.console.width), refresh=True)
 
     def _plain(self, event: Event) -> None:
         if isinstance(event, StepDone):
-            now = self._clock()
-            if now - self._shown_at < self._plain_seconds:
+            seconds = self._clock()
+            if seconds - self._shown_at < self._plain_seconds:
                 return
-            self._shown_at = now
+            self._shown_at = seconds
         line = plain_line(event, self.progress)
         if line:
             self.console.print(Text(line), soft_wrap=True)

@@ -22,7 +22,8 @@ from lydite.watch.files import full_disk_explained
 Listener = Callable[["Event"], None]
 
 
-def _now() -> str:
+def now() -> str:
+    """The time as events carry it: UTC, ISO 8601, so that later times sort later."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -38,7 +39,7 @@ class Event:
 
     stage: str = ""
     step: int = 0
-    time: str = field(default_factory=_now)
+    time: str = field(default_factory=now)
     """UTC, ISO 8601."""
 
     @property

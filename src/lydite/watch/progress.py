@@ -113,6 +113,8 @@ class RunProgress:
         stage.step = event.step
         stage.metrics.update(event.metrics)
         if "reward" in event.metrics:
+            # A stage that was killed before its first checkpoint begins again.
+            del stage.rewards[max(0, event.step - 1) :]
             stage.rewards.append(event.metrics["reward"])
         self._pace.append((event.step, datetime.fromisoformat(event.time)))
 
