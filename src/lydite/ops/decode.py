@@ -46,6 +46,10 @@ class Arena:
         self._shape = shape
         self._data = self._zeros(0, 0)
 
+    @property
+    def bytes(self) -> int:
+        return self._data.nbytes
+
     def _zeros(self, rows: int, columns: int) -> Tensor:
         s = self._shape
         return torch.zeros(
@@ -61,8 +65,7 @@ class Arena:
         return self._data[1, layer]
 
     def reserve(self, rows: int, columns: int, most_columns: int) -> None:
-        """Makes room for ``rows`` of ``columns`` tokens. Columns will never pass ``most_columns``.
-        """
+        """Makes room for ``rows`` of ``columns`` tokens. Columns will never pass ``most_columns``."""
         have_rows, have_columns = self._data.shape[2], self._data.shape[4]
         if rows <= have_rows and columns <= have_columns:
             return
@@ -84,11 +87,16 @@ class Arena:
 
 
 class KeyValueCache:
-    """The prompts' arena and the completions' arena of one wave of generation."""
+    """The prompts' arena and the completions' arena. What earlier work left in them is harmless."""
 
     def __init__(self, shape: KeyValueShape) -> None:
+        self.shape = shape
         self.prompts = Arena(shape)
         self.completions = Arena(shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.prompts.bytes + self.completions.bytes
 
 
 class PrefillLayout:
@@ -217,7 +225,7 @@ class DecodeLayout:
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> Tensor:
-        """See :class:`lydite.ops.layout.Layout`. Softmax in float32."""
+        """See :class:`lydite.ops.layout.Layout`. Softmax in float32 or wider."""
         sharing, longest = self._sharing, self._sharing.longest
         heads, kv_heads, dim = query.shape[1], key.shape[1], query.shape[3]
         rows, repeat = query.shape[2], heads // kv_heads
@@ -238,7 +246,7 @@ class DecodeLayout:
                 )
                 self._bias.masked_fill_(self._bias_mask, float("-inf"))
             scores += self._bias
-        p = scores.softmax(2, dtype=torch.float32).to(q.dtype)
+        p = scores.softmax(2, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
         p_grid = self._to_grid(p[:, :, :longest].unflatten(1, (kv_heads, repeat)))
         out = self._to_rows(torch.bmm(p_grid, prompt_values), kv_heads, repeat)
         p_own = p[:, :, longest:].unflatten(1, (kv_heads, repeat)).flatten(0, 1)

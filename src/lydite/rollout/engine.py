@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lydite.config import Config, UserError
 from lydite.model.policy import Policy
-from lydite.ops.head import logits_of
+from lydite.ops.linear import fast_products, linear
 from lydite.ops.sampling import address_key
 from lydite.types import Request, SamplingParams
 
@@ -123,7 +123,7 @@ def sampling_mode(policy: Policy) -> Iterator[None]:
     training = [module for module in policy.model.modules() if module.training]
     policy.model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), fast_products(policy.model):
             yield
     finally:
         # Not `model.train()`: a module that was frozen in evaluation mode must stay there.
@@ -145,4 +145,9 @@ class Head:
         return self._weight.shape[0]
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        return logits_of(hidden, self._weight, self._bias, self._scale)
+        logits = linear(hidden, self._weight, self._bias).float()
+        if self._scale.scale != 1:
+            logits = logits * self._scale.scale
+        if self._scale.softcap is not None:
+            logits = torch.tanh(logits / self._scale.softcap) * self._scale.softcap
+        return logits

@@ -34,6 +34,10 @@ from lydite.rollout.stopping import Stopping
 from lydite.types import Completion, Request
 
 
+_KEEP_BYTES = 256 << 20
+"""A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
+
+
 class LocalEngine:
     """Implements :class:`lydite.types.Engine` for any model whose attention runs on flat tokens.
 
@@ -46,6 +50,7 @@ class LocalEngine:
         self._policy = policy
         self._config = config or EngineConfig()
         self._seed = seed
+        self._kept: KeyValueCache | None = None
 
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
@@ -60,7 +65,8 @@ class LocalEngine:
         if not requests:
             return []
         with sampling_mode(self._policy):
-            wave = _Wave(self._policy, self._config, requests, self._seed)
+            cache, self._kept = self._take_cache(), None
+            wave = _Wave(self._policy, self._config, requests, self._seed, cache)
             found: list[list[Completion]] = [[] for _ in requests]
             total = sum(request.samples for request in requests)
             finished = 0
@@ -70,7 +76,16 @@ class LocalEngine:
                     finished += 1
                 if on_progress is not None:
                     on_progress(Progress(finished, total, wave.rows.sampled))
+        if cache.bytes <= _KEEP_BYTES:
+            self._kept = cache
         return [sorted(each, key=lambda completion: completion.sample) for each in found]
+
+    def _take_cache(self) -> KeyValueCache:
+        """The one kept from the last call, unless the model's dtype or device has changed since."""
+        shape = cache_shape(self._policy)
+        if self._kept is not None and self._kept.shape == shape:
+            return self._kept
+        return KeyValueCache(shape)
 
 
 @dataclass(slots=True)
@@ -89,21 +104,25 @@ class _Wave:
     """One call of ``generate``: a queue of prompts, the cache, and the rows in flight."""
 
     def __init__(
-        self, policy: Policy, config: EngineConfig, requests: Sequence[Request], seed: int
+        self,
+        policy: Policy,
+        config: EngineConfig,
+        requests: Sequence[Request],
+        seed: int,
+        cache: KeyValueCache,
     ) -> None:
         self._policy = policy
         self._config = config
         self._device = torch.device(policy.device)
         self._head = Head(policy)
         self._queue = _prompts(requests, seed)
-        shape = cache_shape(policy)
+        self._cache = cache
         self._longest = max(request.params.max_tokens for request in requests)
         self._longest_prompt = max(len(request.prompt_ids) for request in requests)
-        self._capacity = self._row_limit(requests, shape)
+        self._capacity = self._row_limit(requests, cache.shape)
         stops = {request.params.stop for request in requests}
         stopping = Stopping(policy.tokenizer, policy.stop_ids, stops, self._head.vocabulary)
         self.rows = Rows(requests, self._capacity, stopping, self._device)
-        self._cache = KeyValueCache(shape)
         self._slots: list[_Slot] = []
         self._sharing: Sharing | None = None
         self._hidden: Tensor | None = None

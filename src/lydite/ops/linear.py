@@ -1,0 +1,126 @@
+"""Float32 matrix products on CPUs by oneDNN where it is faster than the default BLAS.
+
+PyTorch sends float32 products to MKL, which on AMD processors does not use AVX-512; oneDNN, which
+is in every PyTorch build, does, at full float32 precision. On a Zen 5 it is 1.5 to 3 times as fast
+from about a million multiplications on, and slower below, where its call overhead shows.
+
+oneDNN builds a kernel for each new shape (about half a millisecond) and remembers a thousand. Row
+counts that change with every batch would build kernels all the time, so rows go in multiples of
+:data:`ROWS`, and the rest apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ROWS = 32
+"""Row counts above this are cut to a multiple of it."""
+LEAST_WORK = 1 << 20
+"""Products with fewer multiplications stay with the default BLAS."""
+
+
+def available() -> bool:
+    """Whether this build of PyTorch has both libraries, so that there is a choice."""
+    return (
+        torch.backends.mkldnn.is_available()
+        and torch.backends.mkl.is_available()
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    )
+
+
+_AVAILABLE = available()
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x @ weight.T + bias``, differentiable: ``x`` is ``[..., k]``, ``weight`` ``[m, k]``.
+
+    Any dtype and device; only what is float32 and on the CPU takes the other way.
+    """
+    if not (
+        _AVAILABLE
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * weight.shape[0] >= LEAST_WORK
+    ):
+        return nn.functional.linear(x, weight, bias)
+    flat = x.reshape(-1, x.shape[-1])
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        out = _Linear.apply(flat, weight)
+        assert isinstance(out, Tensor)
+        if bias is not None:
+            out = out + bias
+    else:
+        out = _product(flat, weight, bias)
+    return out.view(*x.shape[:-1], weight.shape[0])
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, None)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        (grad,) = grads
+        grad_x = _product(grad, weight.t(), None) if ctx.needs_input_grad[0] else None
+        grad_weight = _outer(grad, x) if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x @ weight.T + bias`` of matrices; rows in a multiple of :data:`ROWS`, then the rest."""
+    rows = len(x)
+    if rows * weight.numel() < LEAST_WORK:
+        return nn.functional.linear(x, weight, bias)
+    if rows <= ROWS or rows % ROWS == 0:
+        return _onednn(x, weight, bias)
+    whole = rows - rows % ROWS
+    return torch.cat([_product(part, weight, bias) for part in (x[:whole], x[whole:])])
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """``a.T @ b``, summed over tokens: a multiple of :data:`ROWS` of them, then the rest."""
+    rows = len(a)
+    whole = rows - rows % ROWS
+    if whole * a.shape[1] * b.shape[1] < LEAST_WORK:
+        return a.t() @ b
+    out = _onednn(a[:whole].t(), b[:whole].t(), None)
+    return out if whole == rows else out.addmm_(a[whole:].t(), b[whole:])
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    out = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    assert isinstance(out, Tensor)
+    return out
+
+
+@contextmanager
+def fast_products(model: nn.Module) -> Iterator[None]:
+    """Every plain ``nn.Linear`` of the model goes through :func:`linear` while this is open.
+
+    A backward pass that runs forwards again (gradient checkpointing) belongs inside it too.
+    """
+    changed = [
+        module
+        for module in model.modules()
+        if _AVAILABLE and type(module) is nn.Linear and "forward" not in vars(module)
+    ]
+    for module in changed:
+        module.forward = partial(_forward, module)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in changed:
+            del module.forward
+
+
+def _forward(module: nn.Linear, x: Tensor) -> Tensor:
+    return linear(x, module.weight, module.bias)
