@@ -204,7 +204,7 @@ def _closing_statement(text: str) -> str | None:
     answer.
     """
     lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
+    if not lines or "\\boxed" in lines[-1]:
         return None
     line = lines[-1].strip().strip("*").strip()
     sentences = [part for part in re.split(r"(?<=[.!?])\s+", line) if part.strip()]

@@ -57,10 +57,10 @@ _PERCENT = re.compile(r"\s*(?:\\?%|\bpercent|\bper cent|\\text\{\s*percent\s*\})
 def read_number(text: str) -> Number | None:
     """The number that the (normalised) text spells, or ``None`` if it spells anything else.
 
-    Integers with or without thousands separators or a magnitude in words, decimals, repeating decimals, fractions, mixed
-    numbers, scientific notation and powers of integers; with a sign, a currency before or a
-    percent sign after. A percentage keeps the number as written: 25% has value 25. ``None`` too
-    when it has more than ``MAX_DIGITS`` digits.
+    Integers with or without thousands separators or a magnitude in words, decimals, repeating
+    decimals, fractions, mixed numbers, scientific notation and powers of integers; with a sign, a
+    currency before or a percent sign after. A percentage keeps the number as written: 25% has
+    value 25. ``None`` too when it has more than ``MAX_DIGITS`` digits.
     """
     text = text.strip()
     if len(text) > 2 * MAX_DIGITS or sum(character.isdigit() for character in text) > MAX_DIGITS:

@@ -26,6 +26,8 @@ from lydite.verify.settings import (
     reward_names,
 )
 
+__all__ = ["GoldFault", "VerifierConfig", "build", "gold_error", "verify_golds"]
+
 
 @dataclass(frozen=True, slots=True)
 class GoldFault:
@@ -119,10 +121,11 @@ def verify_golds(verifier: Verifier, problems: Sequence[Problem]) -> list[GoldFa
     """The problems whose reference does not verify against itself, one by one, in order.
 
     A reference that the verifier cannot read would make every right answer a wrong one, without a
-    word.
+    word. A problem with a worked solution and no reference is one to imitate, and is passed over.
     """
     if not isinstance(verifier, ComposedVerifier):
         return []
+    problems = [p for p in problems if p.reference is not None or p.worked is None]
     columns = [reward.check_golds(problems) for reward in verifier.rewards]
     return [
         GoldFault(problem.id, problem.reference, reason)

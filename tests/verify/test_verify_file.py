@@ -1,0 +1,164 @@
+"""``lydite verify``: a verdict a line, and the count of what it got wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lydite.cli.verify import verify
+from lydite.config import UserError
+from lydite.types import Outcome, Verdict
+from lydite.verify import VerifierConfig
+from lydite.verify.table import read_rows, summarise, verify_file
+
+EXACT = VerifierConfig.model_validate("exact")
+ROWS = [
+    {"id": "a", "gold": "3", "completion": r"\boxed{3}", "expected": True},
+    {"gold": 4, "completion": r"\boxed{5}", "expected": True},
+    {"gold": "4", "completion": r"\boxed{4}", "expected": False},
+    {"gold": "4", "completion": r"\boxed{4}", "expected": False, "contested": True},
+    {"gold": "4", "completion": r"\boxed{}", "level": 2},
+    {"completion": r"\boxed{4}", "expected": True},
+]
+
+
+def write(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_verdicts_and_report(tmp_path: Path) -> None:
+    source, output = write(tmp_path / "in.jsonl", list(ROWS)), tmp_path / "out.jsonl"
+    calls: list[tuple[int, int]] = []
+    report = verify_file(source, EXACT, output, lambda done, total: calls.append((done, total)))
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [line["outcome"] for line in lines] == [
+        "correct", "wrong", "correct", "correct", "unparseable", "ungradable",
+    ]  # fmt: skip
+    assert [line["reward"] for line in lines] == [1.0, 0.0, 1.0, 1.0, 0.0, None]
+    assert lines[0]["id"] == "a" and "id" not in lines[1]
+    assert lines[1]["answer"] == "5"
+    assert report.total == 6 and report.outcomes[Outcome.CORRECT] == 3
+    assert (report.judged, report.contested, report.undecided) == (3, 1, 1)
+    assert (report.false_positives, report.false_negatives) == ([3], [2])
+    assert calls[-1] == (6, 6)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+
+
+def test_columns_reach_functions(tmp_path: Path) -> None:
+    def level(completions: list[str], level: list[int]) -> list[float]:
+        return [float(value) for value in level]
+
+    config = VerifierConfig.model_validate(
+        {"kind": "function", "function": level, "isolation": "inline"}
+    )
+    source, output = write(tmp_path / "in.jsonl", [ROWS[4]]), tmp_path / "out.jsonl"
+    verify_file(source, config, output)
+    assert json.loads(output.read_text())["reward"] == 2.0
+
+
+def test_times_are_interpolated_quantiles(tmp_path: Path) -> None:
+    rows = read_rows(write(tmp_path / "in.jsonl", [ROWS[0]] * 5))
+    verdict = Verdict(Outcome.CORRECT, 1.0)
+    report = summarise(rows, [(verdict, seconds) for seconds in (5.0, 1.0, 2.0, 4.0, 3.0)])
+    assert report.median_seconds == 3.0
+    assert report.p95_seconds == pytest.approx(4.8)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", r"in\.jsonl:2: not JSON"),
+        ("[1]", r"in\.jsonl:2: expected a JSON object, got list"),
+        ('{"gold": "1"}', r"in\.jsonl:2: completion: expected text, got nothing"),
+        (
+            '{"gold": [1], "completion": "1"}',
+            r"in\.jsonl:2: gold: expected text or a number, got list",
+        ),
+        ('{"gold": true, "completion": "1"}', r"in\.jsonl:2: gold: .* got bool"),
+        (
+            '{"gold": "1", "completion": "1", "expected": "yes"}',
+            r":2: expected: expected true or false, got str",
+        ),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_written(tmp_path: Path, line: str, said: str) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
+    output.write_text("what was there")
+    with pytest.raises(UserError, match=said):
+        verify_file(source, EXACT, output)
+    assert output.read_text() == "what was there"
+
+
+def test_a_failing_function_leaves_the_old_output(tmp_path: Path) -> None:
+    def fails(completions: list[str]) -> list[float]:
+        raise KeyError("x")
+
+    config = VerifierConfig.model_validate(
+        {"kind": "function", "function": fails, "isolation": "inline"}
+    )
+    source, output = write(tmp_path / "in.jsonl", [ROWS[0]]), tmp_path / "out.jsonl"
+    output.write_text("what was there")
+    with pytest.raises(UserError, match="reward function fails raised KeyError"):
+        verify_file(source, config, output)
+    assert output.read_text() == "what was there"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_files_that_cannot_serve(tmp_path: Path) -> None:
+    source = write(tmp_path / "in.jsonl", [ROWS[0]])
+    empty = write(tmp_path / "empty.jsonl", [])
+    for path, output, said in [
+        (tmp_path / "no.jsonl", None, "no such file"),
+        (empty, None, "is empty"),
+        (source, source, "it is the input"),
+        (source, tmp_path / "no" / "out.jsonl", "make the folder first"),
+        (source, tmp_path, "not a file"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            verify_file(path, EXACT, output)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "in.jsonl", [ROWS[0]])
+    opened = Path.open
+
+    def full(self: Path, *arguments: object, **named: object) -> object:
+        target = Path("/dev/full") if self.name.endswith(".part") else self
+        return opened(target, *arguments, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        verify_file(source, EXACT, tmp_path / "out.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(verify)
+    source, output = write(tmp_path / "in.jsonl", list(ROWS)), tmp_path / "out.jsonl"
+    settings = tmp_path / "exact.yaml"
+    settings.write_text("verifier:\n  kind: exact\n  answer: boxed\n")
+    for name in ("exact", str(settings)):
+        arguments = [
+            "--verifier",
+            name,
+            "--input",
+            str(source),
+            "--output",
+            str(output),
+            "--seconds",
+            "2",
+        ]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert "false positives: 1 of 3 (lines 3)" in result.output
+        assert "false negatives: 1 of 3 (lines 2)" in result.output
+        assert "left out: 1 contested, 1 undecided" in result.output
+        assert len(output.read_text().splitlines()) == 6
+    helped = CliRunner().invoke(app, ["--help"])
+    assert "lydite verify --verifier math --input answers.jsonl" in helped.output
