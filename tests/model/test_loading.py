@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from lydite.config import UserError, validate
 from lydite.model.attention import NAME
 from lydite.model.estimate import Workload, cache_bytes_per_token, estimate_memory
-from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.loading import ModelConfig, load_policy, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.probe import supports_flat, why_not_flat
 from lydite.model.reference import Reference
-from lydite.model.render import render_prompt
+from lydite.model.render import render_example, render_prompt
 from lydite.model.saving import save_policy
 from lydite.model.source import find_source
 from lydite.model.tiny_tokenizer import build_tokenizer
@@ -239,7 +239,7 @@ def test_a_failed_save_leaves_what_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
-    with pytest.raises(UserError, match="cannot write the model to .*No space left"):
+    with pytest.raises(UserError, match=r"cannot write the model to .*No space left"):
         save_policy(policy, folder)
     assert (folder / "model.safetensors").read_bytes() == before
     assert os.listdir(tmp_path) == ["model"]
@@ -329,6 +329,15 @@ def test_estimate_counts_what_is_loaded(tmp_path: Path) -> None:
         validate(ModelConfig, {"path": str(tmp_path / "model")}), Workload(10, 64)
     )
     assert local == estimate_memory(config(), Workload(10, 64))
+
+
+def test_prompting_renders_as_the_policy_does_without_weights() -> None:
+    asked = config(context=50)
+    policy, prompting = load_policy(asked), load_prompting(asked)
+    problem = Problem("p", "1+1", (Message("user", "1+1"),))
+    assert render_example(prompting, problem, "2") == render_example(policy, problem, "2")
+    assert (prompting.context, prompting.stop_ids) == (policy.context, policy.stop_ids)
+    assert {str(p.device) for p in prompting.model.parameters()} == {"meta"}
 
 
 def test_estimate_by_hand() -> None:

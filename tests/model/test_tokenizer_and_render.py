@@ -67,7 +67,7 @@ def test_an_unknown_character_is_named() -> None:
         UserError, match="problem p-1: the tokenizer has no token for 'x' in 'add 1x'"
     ):
         render_prompt(policy(), ask("add 1x"))
-    with pytest.raises(UserError, match="p-1, worked solution.*no token for 'é'"):
+    with pytest.raises(UserError, match=r"p-1, worked solution.*no token for 'é'"):
         render_example(policy(), ask("add 1"), "1é")
 
 
@@ -128,7 +128,7 @@ def test_thinking_reaches_the_template_and_its_tag_is_not_repeated() -> None:
 
 
 def test_a_template_that_refuses_is_one_line() -> None:
-    with pytest.raises(UserError, match="problem p-1: the chat template refuses.*no system turns"):
+    with pytest.raises(UserError, match=r"problem p-1: the chat template refuses.*no system turns"):
         render_prompt(policy(chat_template=TEMPLATE), ask("1", Message("system", "2")))
 
 
@@ -150,7 +150,7 @@ def test_chat_without_a_template_is_refused(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     base = {"vocabulary": None, "tokenizer": str(tmp_path)}
     assert policy(**base).chat is False
-    with pytest.raises(UserError, match="model.chat: the tokenizer has no chat template"):
+    with pytest.raises(UserError, match=r"model\.chat: the tokenizer has no chat template"):
         policy(**base, chat=True)
     with pytest.raises(UserError, match=r"model.chat_template: cannot read no-such\.jinja"):
         policy(chat_template="no-such.jinja")

@@ -15,10 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers import PreTrainedConfig
 
-from lydite.model.loading import ModelConfig, add_lora, load_tokenizer, model_shape, weight_dtype
-from lydite.model.source import find_source, quiet
+from lydite.model.loading import (
+    ModelConfig,
+    add_lora,
+    load_tokenizer,
+    model_shape,
+    shell,
+    weight_dtype,
+)
+from lydite.model.source import find_source
 from lydite.ops.head import CHUNK_ELEMENTS
 
 # Float32 copies of a chunk of logits that are alive at once: logits, their softmax, and its
@@ -91,10 +98,9 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
     tokenizer = load_tokenizer(config, source) if source.fresh else None
     shape = model_shape(config, source, tokenizer)
     dtype = weight_dtype(config, source, device)
-    with torch.device("meta"), quiet():
-        model = AutoModelForCausalLM.from_config(shape, dtype=dtype)
-        model.tie_weights()
-        if config.lora is not None:
+    model = shell(source, shape, dtype)
+    if config.lora is not None:
+        with torch.device("meta"):
             model = add_lora(model, config.lora)
     sizes = [(p.numel(), p.element_size(), p.requires_grad) for p in model.parameters()]
     trained = [(count, size) for count, size, trains in sizes if trains]

@@ -103,8 +103,8 @@ class ModelConfig(Config):
 def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Policy:
     """The policy, in training mode with dropout off, on ``device``.
 
-    ``seed`` makes new weights and new adapters. A model that cannot run on flat tokens is loaded all the same; ``Policy.not_flat`` says why it
-    cannot.
+    ``seed`` makes new weights and new adapters. A model that cannot run on flat tokens is loaded
+    all the same; ``Policy.not_flat`` says why it cannot.
 
     Raises:
         UserError: whatever is wrong with the path, the settings or the files, in one line.
@@ -120,12 +120,41 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
         reason = why_not_flat(model) or _past_window(config, shape)
         if not reason:
             model.set_attn_implementation(NAME)
-        context = _context(config, shape, tokenizer, flat=not reason)
         model.train()
         if config.gradient_checkpointing:
             _checkpoint(model)
         if config.lora is not None:
             model = add_lora(model, config.lora)
+    return _policy(config, model, tokenizer, reason)
+
+
+def load_prompting(config: ModelConfig) -> Policy:
+    """A policy without weights, on the ``meta`` device: enough to render prompts and examples.
+
+    Raises:
+        UserError: as :func:`load_policy`, but for what only the weights could show.
+    """
+    source = find_source(config.path)
+    tokenizer = load_tokenizer(config, source)
+    shape = model_shape(config, source, tokenizer)
+    model = shell(source, shape, weight_dtype(config, source, "cpu"))
+    _check_vocabulary(model, tokenizer)
+    return _policy(config, model, tokenizer, not_flat="its weights are not loaded")
+
+
+def shell(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with every parameter on the ``meta`` device: shapes, and no memory."""
+    with torch.device("meta"):
+        model: PreTrainedModel = reading(
+            source.location, lambda: AutoModelForCausalLM.from_config(shape, dtype=dtype)
+        )
+    model.tie_weights()
+    return model
+
+
+def _policy(
+    config: ModelConfig, model: PreTrainedModel, tokenizer: Tokenizer, not_flat: str
+) -> Policy:
     end, stops = _endings(model, tokenizer)
     chat = tokenizer.chat_template is not None if config.chat == "auto" else config.chat
     if chat and tokenizer.chat_template is None:
@@ -137,12 +166,12 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
         model,
         tokenizer,
         stops,
-        context,
+        _context(config, model.config, tokenizer),
         end_id=end if chat else tokenizer.eos_token_id,
         chat=chat,
         thinking=config.thinking,
-        flat=not reason,
-        not_flat=reason,
+        flat=not not_flat,
+        not_flat=not_flat,
     )
 
 
@@ -262,9 +291,9 @@ def _past_window(config: ModelConfig, shape: PreTrainedConfig) -> str:
     return f"context {config.context} is past its attention window of {window} tokens"
 
 
-def _context(config: ModelConfig, shape: PreTrainedConfig, tokenizer: Tokenizer, flat: bool) -> int:
-    """What the user asks for; else how far positions go, and no farther than the attention window
-    when run flat.
+def _context(config: ModelConfig, shape: PreTrainedConfig, tokenizer: Tokenizer) -> int:
+    """What the user asks for; else how far positions go, and no farther than the attention window,
+    within which the model can run flat.
     """
     text = shape.get_text_config()
     own = getattr(text, "max_position_embeddings", None)
@@ -279,7 +308,7 @@ def _context(config: ModelConfig, shape: PreTrainedConfig, tokenizer: Tokenizer,
                 f"model.context: {config.context} is past the model's longest, {limit} tokens"
             )
         return config.context
-    window = attention_window(text) if flat else None
+    window = attention_window(text)
     return limit if window is None else min(limit, window)
 
 

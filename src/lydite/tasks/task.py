@@ -12,16 +12,17 @@ import dataclasses
 import hashlib
 import json
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from lydite.config import Config, UserError
+from lydite.config import Config, UserError, validate
 from lydite.tasks import generated
 from lydite.tasks.columns import PLACEHOLDERS, ColumnMap, to_problem
 from lydite.tasks.select import Part, distinct, in_part
-from lydite.tasks.sources import file_rows, gym_problems, hub_rows
+from lydite.tasks.sources import Row, file_rows, gym_problems, hub_rows
 from lydite.types import Problem
 
 MIXTURES = {"base": generated.BASE, "cold_start": generated.COLD_START}
@@ -78,24 +79,9 @@ class GeneratedSource(Config):
     )
 
 
-class TaskConfig(Config):
-    """A set of problems: one source, and how its columns become prompts and references."""
+class RowsConfig(Config):
+    """How rows become problems, and which of them are kept."""
 
-    path: str | list[str] | None = Field(
-        None, description="File or files to read: `.jsonl`, `.json` or `.parquet`."
-    )
-    hub: Annotated[HubSource | None, BeforeValidator(_named)] = Field(
-        None,
-        description="A hub dataset: its id, or `name`, `subset` and `split`. Needs the extra "
-        "`hub`.",
-    )
-    gym: Annotated[GymSource | None, BeforeValidator(_named)] = Field(
-        None,
-        description="A reasoning-gym dataset: its name, or its settings. Needs the extra `gym`.",
-    )
-    generated: GeneratedSource | None = Field(
-        None, description="Problems that Lydite makes itself; no file needed."
-    )
     prompt: str = Field(
         "question",
         description="Column with the question (text, or a list of chat messages), or a template "
@@ -146,6 +132,26 @@ class TaskConfig(Config):
             )
         return value
 
+
+class TaskConfig(RowsConfig):
+    """A set of problems: one source, and how its columns become prompts and references."""
+
+    path: str | list[str] | None = Field(
+        None, description="File or files to read: `.jsonl`, `.json` or `.parquet`."
+    )
+    hub: Annotated[HubSource | None, BeforeValidator(_named)] = Field(
+        None,
+        description="A hub dataset: its id, or `name`, `subset` and `split`. Needs the extra "
+        "`hub`.",
+    )
+    gym: Annotated[GymSource | None, BeforeValidator(_named)] = Field(
+        None,
+        description="A reasoning-gym dataset: its name, or its settings. Needs the extra `gym`.",
+    )
+    generated: GeneratedSource | None = Field(
+        None, description="Problems that Lydite makes itself; no file needed."
+    )
+
     @model_validator(mode="after")
     def _one_source(self) -> TaskConfig:
         names = [
@@ -180,7 +186,23 @@ def load_task(name: str, config: TaskConfig, seed: int) -> TaskData:
         UserError: a missing file or extra, a bad row (``file:line: reason``), two rows with one id,
             or no problem left.
     """
-    problems, notes = _read(name, config, seed)
+    return _select(name, config, *_read(name, config, seed))
+
+
+def task_of_rows(
+    name: str, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]
+) -> TaskData:
+    """A task of rows in memory; ``columns`` are settings of :class:`RowsConfig`.
+
+    Raises:
+        UserError: an unknown setting, a bad row (``name: row n: reason``), or no problem left.
+    """
+    config = validate(RowsConfig, columns, name)
+    numbered = [Row(f"{name}: row {n}", row) for n, row in enumerate(rows, start=1)]
+    return _select(name, config, *_from_rows(name, config, numbered))
+
+
+def _select(name: str, config: RowsConfig, problems: list[Problem], notes: list[str]) -> TaskData:
     if config.part is not None:
         kept = [p for p in problems if in_part(p, config.part)]
         notes.append(
@@ -199,7 +221,7 @@ def load_task(name: str, config: TaskConfig, seed: int) -> TaskData:
 
 def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list[str]]:
     """All problems of the source, duplicates of real data removed and counted."""
-    show = ColumnMap(**{f.name: getattr(config, f.name) for f in dataclasses.fields(ColumnMap)})
+    show = _columns(config)
     if config.generated is not None:
         return [show.wrap(p) for p in _generate(name, config.generated, seed)], []
     if config.gym is not None:
@@ -211,7 +233,16 @@ def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list
     else:
         paths = [config.path] if isinstance(config.path, str) else config.path
         rows = file_rows(paths or [], f"tasks.{name}.path")
-    problems, notes = distinct(name, [to_problem(row, show, name) for row in rows])
+    return _from_rows(name, config, rows)
+
+
+def _columns(config: RowsConfig) -> ColumnMap:
+    return ColumnMap(**{f.name: getattr(config, f.name) for f in dataclasses.fields(ColumnMap)})
+
+
+def _from_rows(name: str, config: RowsConfig, rows: list[Row]) -> tuple[list[Problem], list[str]]:
+    columns = _columns(config)
+    problems, notes = distinct(name, [to_problem(row, columns, name) for row in rows])
     _check_ids(name, problems)
     return problems, notes
 
