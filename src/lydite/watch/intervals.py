@@ -1,7 +1,7 @@
 """95% intervals that are honest for few problems and several samples each. Plain Python,
 deterministic.
 
-A score over problems uses the standard error of 2411.00640 (eq. 4: samples of one problem are one
+A score over problems uses the standard error of 2411.00640 (samples of one problem are one
 cluster), put into Wilson's interval through the effective sample size ``p(1−p)/SE²``. With one
 sample per problem and a right or wrong score that is Wilson's interval itself; near 0 and 1 it
 stays inside 0…1 and never shrinks to a point.
