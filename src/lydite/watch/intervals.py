@@ -6,8 +6,8 @@ cluster), put into Wilson's interval through the effective sample size ``p(1−p
 sample per problem and a right or wrong score that is Wilson's interval itself; near 0 and 1 it
 stays inside 0…1 and never shrinks to a point.
 
-A change between two evaluations of the same problems uses the paired differences (2411.00640, eq.
-7) and Student's t.
+A change between two evaluations of the same problems uses the paired differences (2411.00640) and
+Student's t.
 """
 
 from __future__ import annotations
