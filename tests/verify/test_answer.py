@@ -114,5 +114,5 @@ def test_reading_costs_no_more_than_the_length(piece: str) -> None:
 @given(st.text(alphabet="\\boxed{}<think>/answer 17.$", max_size=120))
 def test_reading_never_fails(text: str) -> None:
     for place in ("auto", "boxed", "tag", "phrase"):
-        answer = read_answer(text, place)  # type: ignore[arg-type]
+        answer = read_answer(text, place)
         assert (answer.text is None) == bool(answer.reason)

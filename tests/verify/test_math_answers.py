@@ -252,6 +252,28 @@ def test_outcomes_say_whose_fault_it_is() -> None:
     assert "sum" in restated.detail
 
 
+@pytest.mark.parametrize(
+    "hedge",
+    [
+        "{}, 17",
+        r"{} \text{{ or }} 17",
+        "17 or {}",
+        r"\text{{not }} {}",
+        r"{} \text{{ dozen}}",
+        "{} ?",
+    ],
+)
+def test_a_hedged_right_answer_is_wrong(hedge: str) -> None:
+    """Zero dozen is zero, and a choice may be followed by what it says."""
+    accepted = [
+        (gold, answer)
+        for gold, answer in RIGHT
+        if gold not in ("0", "C")
+        and grade(gold, hedge.format(answer), equal).outcome is Outcome.CORRECT
+    ]
+    assert not accepted
+
+
 CASES = Path(__file__).parents[2].parent / "shared" / "cases" / "math.jsonl"
 
 

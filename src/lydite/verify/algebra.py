@@ -31,11 +31,12 @@ def grader(setup: object) -> Callable[[Any], dict[str, str]]:
             decision = (
                 check_reference(gold, equal) if answer is None else grade(gold, answer, equal)
             )
-        except RecursionError:
-            return {
-                "outcome": Outcome.UNPARSEABLE.value,
-                "detail": "the answer is nested too deeply",
-            }
+        except MemoryError:
+            raise
+        except Exception as error:
+            # References are tested before anything is scored, so it is the answer that broke it.
+            detail = f"computer algebra failed on the answer ({type(error).__name__})"
+            return {"outcome": Outcome.UNPARSEABLE.value, "detail": detail}
         return {"outcome": decision.outcome.value, "detail": decision.detail}
 
     return grade_pair

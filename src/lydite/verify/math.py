@@ -247,11 +247,15 @@ def _same_expression(
 _PROSE = re.compile(
     r"\\(?:text|mathrm|mbox)[a-z]*\s*\{[^{}]*[A-Za-z]{2}"
     r"|(?<![\\A-Za-z])[A-Za-z]{2,} [A-Za-z]{2}"
+    r"|\?|[\d)}]\s*_"
 )
 
 
 def _prose(text: str) -> bool:
-    """Whether words stand in the expression. Math-Verify drops them, so "7 is wrong" would be 7."""
+    """Whether words, a question mark or a number's subscript stand in the expression.
+
+    Math-Verify drops these, so "7 is wrong" would be 7.
+    """
     return _PROSE.search(text) is not None
 
 
@@ -367,7 +371,10 @@ def _same_relation(gold: Value, answer: Value, algebra: Algebra) -> bool:
         return False
     if sorted(direction(gold)) != sorted(direction(answer)):
         return False
-    return algebra(chain(gold), chain(answer))
+    ours_chain, theirs_chain = chain(gold), chain(answer)
+    if _prose(theirs_chain) and not _prose(ours_chain):
+        return False
+    return algebra(ours_chain, theirs_chain)
 
 
 def _same_ratio(gold: Ratio, answer: Ratio, algebra: Algebra) -> bool:

@@ -33,6 +33,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s*\.?(?=[()\[\]|\\{}<>/]|\s|$)",
             "",
         ),
+        (r"\\(?:boxed|fbox)(?![A-Za-z])", ""),
         (r"\{,\}", ","),
         (r"(?<!\\)\\[,;:!> ]|~|\\quad\b|\\qquad\b|\\thinspace\b|\\hspace\*?\{[^{}]*\}", " "),
         (r"\\[dtc]frac\b", r"\\frac"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
 from lydite.verify import notation
 from lydite.verify.number import Number, read_number
@@ -98,36 +99,37 @@ _UNIT_NAMES = {
     "lb": "lb lbs pound pounds",
 }  # fmt: skip
 _UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
-_NOT_UNITS = frozenset(
-    (
-        *("and", "or", "nor", "not", "no", "is", "was", "if", "but", "else", "than", "wrong"),
-        *("incorrect", "false", "plus", "minus", "times", "over", "choose", "mod", "infinity"),
-        *(
-            "dozen",
-            "half",
-            "third",
-            "quarter",
-            "sin",
-            "cos",
-            "tan",
-            "cot",
-            "sec",
-            "csc",
-            "log",
-            "exp",
-            "sqrt",
-            "pi",
-            "theta",
-            "alpha",
-            "beta",
-            "gamma",
-            "lambda",
-        ),
-    )
+_HEDGES = ("and", "or", "nor", "not", "no", "is", "was", "if", "but", "else", "than", "wrong")
+_AMOUNTS = ("hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "third")
+_OPERATIONS = (
+    "plus",
+    "minus",
+    "times",
+    "over",
+    "choose",
+    "mod",
+    "sin",
+    "cos",
+    "tan",
+    "log",
+    "sqrt",
 )
+_SYMBOL_NAMES = (
+    "pi",
+    "theta",
+    "alpha",
+    "beta",
+    "gamma",
+    "lambda",
+    "infinity",
+    "incorrect",
+    "false",
+)
+_NOT_UNITS = frozenset((*_HEDGES, *_AMOUNTS, *_OPERATIONS, *_SYMBOL_NAMES))
 _NAME = r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_\{?\w+\}?)?'?"
 NAME = re.compile(rf"{_NAME}(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?")
 _RELATION = re.compile(r"\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])|<=|>=|!=|=|<|>")
+_DEPTHS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _OPERATORS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!="}
 _TEXT_UNIT = re.compile(
     r"((?:\s*\\(?:text|mathrm|textrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*\{?\d\}?)?)+)$"
@@ -247,12 +249,14 @@ def _split(text: str, separators: tuple[str, ...]) -> list[str]:
 
 
 def _relation(text: str) -> Relation | None:
-    operators = list(_RELATION.finditer(text))
+    """A chain of relations outside all brackets."""
+    depths = list(accumulate((_DEPTHS.get(character, 0) for character in text), initial=0))
+    operators = [match for match in _RELATION.finditer(text) if depths[match.start()] == 0]
     if not operators or len(operators) > 8:
         return None
     bounds = [0, *(edge for match in operators for edge in match.span()), len(text)]
     members = tuple(text[a:b].strip() for a, b in zip(bounds[::2], bounds[1::2], strict=True))
-    if not all(members) or any(member.count("{") != member.count("}") for member in members):
+    if not all(members):
         return None
     return Relation(members, tuple(_OPERATORS.get(match[0], match[0]) for match in operators))
 
