@@ -71,20 +71,24 @@ def make_prompts(work: Work) -> list[tuple[int, ...]]:
     ]
 
 
-def run_engine(model: LlamaForCausalLM, work: Work, prompts: list[tuple[int, ...]]) -> int:
-    model.set_attn_implementation("lydite")
+def make_engine(model: LlamaForCausalLM) -> LocalEngine:
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel({"<pad>": 0}, unk_token="<pad>")),
         pad_token="<pad>",
     )
-    policy = Policy(model, tokenizer, frozenset(), context=2048)
+    return LocalEngine(Policy(model, tokenizer, frozenset(), context=2048), EngineConfig())
+
+
+def run_engine(engine: LocalEngine, work: Work, prompts: list[tuple[int, ...]]) -> int:
+    engine.policy.model.set_attn_implementation("lydite")
     params = SamplingParams(work.new_tokens)
     requests = [Request(str(i), p, work.samples, params) for i, p in enumerate(prompts)]
-    groups = LocalEngine(policy, EngineConfig()).generate(requests)
+    groups = engine.generate(requests)
     return sum(len(completion.token_ids) for group in groups for completion in group)
 
 
-def run_generate(model: LlamaForCausalLM, work: Work, prompts: list[tuple[int, ...]]) -> int:
+def run_generate(engine: LocalEngine, work: Work, prompts: list[tuple[int, ...]]) -> int:
+    model = engine.policy.model
     model.set_attn_implementation("sdpa")
     width = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([(0,) * (width - len(p)) + p for p in prompts for _ in range(work.samples)])
@@ -119,10 +123,11 @@ def main() -> None:
     if args.engine_only:
         del sides["generate"]
     speeds: dict[str, list[float]] = {name: [] for name in sides}
+    engine = make_engine(model)
     for round_ in range(args.rounds + 1):
         for name, side in sides.items():
             start = time.perf_counter()
-            tokens = side(model, work, prompts)
+            tokens = side(engine, work, prompts)
             if round_:  # the first round warms up
                 speeds[name].append(tokens / (time.perf_counter() - start))
     for name, values in speeds.items():

@@ -65,7 +65,7 @@ class Arena:
         return self._data[1, layer]
 
     def reserve(self, rows: int, columns: int, most_columns: int) -> None:
-        """Makes room for ``rows`` of ``columns`` tokens. Columns will never pass ``most_columns``."""
+        """Makes room for ``rows`` of ``columns`` tokens, ``most_columns`` being all ever needed."""
         have_rows, have_columns = self._data.shape[2], self._data.shape[4]
         if rows <= have_rows and columns <= have_columns:
             return
@@ -140,7 +140,9 @@ class PrefillLayout:
         """``[1, h, N, D]`` to ``[prompts, h, width, D]``."""
         if self._alone:
             return flat
-        return flat[0].transpose(0, 1)[self._gather].unflatten(0, self._shape).transpose(1, 2)
+        tokens = flat[0].transpose(0, 1)[self._gather]
+        padded: Tensor = tokens.unflatten(0, self._shape).transpose(1, 2)
+        return padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +209,10 @@ class DecodeLayout:
         self._columns = longest + 1
         self._column: int | None = longest if uniform else None
         self._written = written
-        self._rows = torch.arange(len(written), device=written.device)
+        # Where each head of each row stores its new token, with rows, heads and columns as one.
+        _, heads, columns, _ = cache.completions.keys(0).shape
+        places = torch.arange(len(written) * heads, device=written.device) * columns
+        self._places = places + written.repeat_interleave(heads)
         self._bias_mask = self._hidden(uniform)
         self._bias: Tensor | None = None
 
@@ -261,7 +266,7 @@ class DecodeLayout:
             if self._column is not None:
                 whole[:rows, :, self._column] = new
             else:
-                whole.transpose(1, 2)[self._rows, self._written] = new
+                whole.flatten(0, 2).index_copy_(0, self._places, new.flatten(0, 1))
             views.append(whole[:rows, :, : self._columns].flatten(0, 1))
         return views[0], views[1]
 
@@ -272,7 +277,7 @@ class DecodeLayout:
         sharing = self._sharing
         if sharing.gather is not None:
             x = x[sharing.gather]
-        grid = x.unflatten(0, (sharing.slots, sharing.width)).transpose(1, 2)
+        grid: Tensor = x.unflatten(0, (sharing.slots, sharing.width)).transpose(1, 2)
         return grid.reshape(sharing.slots * x.shape[1], sharing.width * x.shape[2], x.shape[3])
 
     def _to_rows(self, x: Tensor, kv_heads: int, repeat: int) -> Tensor:

@@ -33,7 +33,6 @@ from lydite.rollout.rows import Ended, Rows
 from lydite.rollout.stopping import Stopping
 from lydite.types import Completion, Request
 
-
 _KEEP_BYTES = 256 << 20
 """A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
 
@@ -47,7 +46,7 @@ class LocalEngine:
 
     def __init__(self, policy: Policy, config: EngineConfig | None = None, seed: int = 0) -> None:
         self.version = 0
-        self._policy = policy
+        self.policy = policy
         self._config = config or EngineConfig()
         self._seed = seed
         self._kept: KeyValueCache | None = None
@@ -61,12 +60,12 @@ class LocalEngine:
             UserError: a request that does not fit the context, or settings out of range.
             FloatingPointError: the model's logits are not finite.
         """
-        check_requests(requests, self._policy.context)
+        check_requests(requests, self.policy.context)
         if not requests:
             return []
-        with sampling_mode(self._policy):
+        with sampling_mode(self.policy):
             cache, self._kept = self._take_cache(), None
-            wave = _Wave(self._policy, self._config, requests, self._seed, cache)
+            wave = _Wave(self.policy, self._config, requests, self._seed, cache)
             found: list[list[Completion]] = [[] for _ in requests]
             total = sum(request.samples for request in requests)
             finished = 0
@@ -82,7 +81,7 @@ class LocalEngine:
 
     def _take_cache(self) -> KeyValueCache:
         """The one kept from the last call, unless the model's dtype or device has changed since."""
-        shape = cache_shape(self._policy)
+        shape = cache_shape(self.policy)
         if self._kept is not None and self._kept.shape == shape:
             return self._kept
         return KeyValueCache(shape)

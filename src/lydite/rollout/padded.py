@@ -35,7 +35,7 @@ class PaddedEngine:
 
     def __init__(self, policy: Policy, config: EngineConfig | None = None, seed: int = 0) -> None:
         self.version = 0
-        self._policy = policy
+        self.policy = policy
         self._config = config or EngineConfig()
         self._seed = seed
 
@@ -49,7 +49,7 @@ class PaddedEngine:
                 whose cache cannot drop rows.
             FloatingPointError: the model's logits are not finite.
         """
-        check_requests(requests, self._policy.context)
+        check_requests(requests, self.policy.context)
         if not requests:
             return []
         draws = [
@@ -60,9 +60,9 @@ class PaddedEngine:
         found: list[list[Completion]] = [[] for _ in requests]
         finished = sampled = 0
         versions = (self.version, self.version)
-        with sampling_mode(self._policy):
+        with sampling_mode(self.policy):
             for start in range(0, len(draws), self._config.max_rows):
-                wave = _Wave(self._policy, requests, draws[start : start + self._config.max_rows])
+                wave = _Wave(self.policy, requests, draws[start : start + self._config.max_rows])
                 while wave.rows.live:
                     for index, completion in wave.step(versions):
                         found[index].append(completion)
