@@ -253,6 +253,17 @@ def test_equal_questions_fall_on_one_side() -> None:
         assert in_part(spaced, part) == in_part(tight, part)
 
 
+def test_rewordings_with_the_same_numbers_stay_together() -> None:
+    part = Part(name="heldout", share=0.5, by="numbers")
+    sides = set()
+    for i in range(50):
+        texts = (f"Ann has {i} and 7.5 dogs", f"7.5 dogs joined {i} of Ann's", "no numbers")
+        first, second, bare = (in_part(Problem("", q, (Message("user", q),)), part) for q in texts)
+        assert first == second
+        sides.add((first, bare))
+    assert len({first for first, _ in sides}) == 2 and len({bare for _, bare in sides}) == 1
+
+
 def test_check_disjoint_names_the_two_and_ignores_templates() -> None:
     train = Problem("a-1", "2 + 2 ?", (Message("user", "2 + 2 ?"),))
     heldout = Problem("b-7", "2 + 2?", (Message("system", "s"), Message("user", "Solve 2 + 2?")))
