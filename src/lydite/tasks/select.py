@@ -28,8 +28,8 @@ class Part(Config):
     share: float = Field(0.2, gt=0, lt=1, description="Share of the questions that is held out.")
     by: Literal["question", "numbers"] = Field(
         "question",
-        description="What is hashed. `numbers`: questions with the same numbers stay on one side, so "
-        "that rewordings of one problem are not on both.",
+        description="What is hashed. `numbers`: questions with the same numbers stay on one side, "
+        "so that rewordings of one problem are not on both.",
     )
 
 
@@ -47,7 +47,7 @@ def comparable(problem: Problem) -> str:
 
 
 def in_part(problem: Problem, part: Part) -> bool:
-    """Whether a problem is on the given side. Questions equal but for spaces are on the same one."""
+    """Whether a problem is on the given side. Questions equal but for spaces share one."""
     key = normalise(problem.question)
     if part.by == "numbers":
         key = " ".join(sorted(_NUMBERS.findall(problem.question))) or key
