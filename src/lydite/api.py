@@ -14,8 +14,8 @@
     )
     print(trainer.run().stages[0].scores)
 
-It builds a recipe and runs it, so a run from Python has the same folder, the same resuming and the same checks as
-one from the command line.
+It builds a recipe and runs it, so a run from Python has the same folder, the same resuming and the
+same checks as one from the command line.
 """
 
 from __future__ import annotations
@@ -42,17 +42,24 @@ class Trainer:
     """One RL stage on one model.
 
     Args:
-        model: hub id, folder, ``.gguf`` file or ``init:…``, or the settings under ``model:`` of a recipe.
-        problems: what to train on: see :data:`Problems`. Rows are mappings with ``question`` and ``answer`` (or the
-            columns that ``columns`` names); every further column reaches the reward function.
-        reward: a function ``reward(prompts, completions, **columns) -> list[float | None]``, sync or async; the name
-            of a verifier (``"math"``); or the settings under ``verifier:`` of a recipe.
-        objective: ``"grpo"``, ``"dapo"``, ``"grpo+clip_higher"``, a list of such names, or a mapping with overrides.
+        model: hub id, folder, ``.gguf`` file or ``init:…``, or the settings under ``model:`` of a
+            recipe.
+        problems: what to train on: see :data:`Problems`. Rows are mappings with ``question`` and
+            ``answer`` (or the columns that ``columns`` names); every further column reaches the
+            reward function.
+        reward: a function ``reward(prompts, completions, **columns) -> list[float | None]``, sync
+            or async; the name of a verifier (``"math"``); or the settings under ``verifier:`` of a
+            recipe.
+        objective: ``"grpo"``, ``"dapo"``, ``"grpo+clip_higher"``, a list of such names, or a
+            mapping with overrides.
         heldout: problems to measure on, never trained on.
         out: the run's folder. Calling :meth:`run` again goes on from where it stopped.
-        columns: names the columns of rows and files, as a task in a recipe does: ``{"prompt": "problem"}``.
-        settings: everything else of the RL stage, such as ``steps``, ``group_size``, ``sampling``, ``optimizer``.
-        recipe: everything else of the recipe, such as ``seed``, ``evaluation``, ``checkpoint``, ``engine``.
+        columns: names the columns of rows and files, as a task in a recipe does: ``{"prompt":
+            "problem"}``.
+        settings: everything else of the RL stage, such as ``steps``, ``group_size``, ``sampling``,
+            ``optimizer``.
+        recipe: everything else of the recipe, such as ``seed``, ``evaluation``, ``checkpoint``,
+            ``engine``.
 
     Raises:
         UserError: a setting is wrong; one line that names it. It is a ``ValueError``.
@@ -69,7 +76,9 @@ class Trainer:
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, listeners: Sequence[Listener] = ()) -> Finished:
-        """Trains, or goes on, and returns the finished run. ``listeners`` hear every event as it happens."""
+        """Trains, or goes on, and returns the finished run. ``listeners`` hear every event as it
+        happens.
+        """
         recipe, given = self.build()
         return run_recipe(recipe, Path(self.out), given, listeners)
 
@@ -79,7 +88,10 @@ class Trainer:
         tasks = {"train": self._task("train", self.problems, seed)}
         if self.heldout is not None:
             tasks["heldout"] = self._task("heldout", self.heldout, seed)
-        evaluation = {"tasks": ["heldout"] if self.heldout is not None else [], **self.recipe.get("evaluation", {})}
+        evaluation = {
+            "tasks": ["heldout"] if self.heldout is not None else [],
+            **self.recipe.get("evaluation", {}),
+        }
         stage = {"kind": "rl", "objective": self.objective, **self.settings}
         plain = {
             **self.recipe,
@@ -98,5 +110,7 @@ class Trainer:
         try:
             rows = [json.loads(json.dumps(row)) for row in problems]
         except TypeError as error:
-            raise UserError(f"{name}: rows must hold text, numbers, lists and mappings only: {error}") from error
+            raise UserError(
+                f"{name}: rows must hold text, numbers, lists and mappings only: {error}"
+            ) from error
         return task_of_rows(name, rows, self.columns)

@@ -1,7 +1,8 @@
-"""Strict configuration: every room's settings derive from :class:`Config`; YAML and ``key=value`` fill them.
+"""Strict configuration: every room's settings derive from :class:`Config`; YAML and ``key=value``
+fill them.
 
-A user's mistake becomes a :class:`UserError`: one line that names the field, what was wrong and what to do.
-The command line prints it and exits with 2. Imports without torch.
+A user's mistake becomes a :class:`UserError`: one line that names the field, what was wrong and
+what to do. The command line prints it and exits with 2. Imports without torch.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from yaml import YAMLError
 
 
 class UserError(ValueError):
-    """Something the user can mend. The message is one line: the field, what is wrong, the remedy."""
+    """Something the user can mend. One line: the field, what is wrong, the remedy."""
 
 
 class Config(BaseModel):
-    """Base of every settings record: unknown keys are refused and values do not change after loading."""
+    """Base of every settings record: unknown keys are refused and values do not change after
+    loading.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
@@ -32,7 +35,8 @@ C = TypeVar("C", bound=Config)
 
 
 def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index), interpolation resolved.
+    """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index),
+    interpolation resolved.
 
     Raises:
         UserError: the file is missing or not YAML, or an override is not ``key=value``.
@@ -44,13 +48,17 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         for override in overrides:
             key, equals, _ = override.partition("=")
             if not equals or not key:
-                raise UserError(f"override {override!r}: write key=value, for example model.path=./my-model")
+                raise UserError(
+                    f"override {override!r}: write key=value, for example model.path=./my-model"
+                )
             _apply(tree, override)
         plain = OmegaConf.to_container(tree, resolve=True)
     except (YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {_one_line(error)}") from error
     if not isinstance(plain, dict):
-        raise UserError(f"{path}: expected `key: value` lines at the top, got {type(plain).__name__}")
+        raise UserError(
+            f"{path}: expected `key: value` lines at the top, got {type(plain).__name__}"
+        )
     return {str(key): value for key, value in plain.items()}
 
 
@@ -65,7 +73,8 @@ def validate(config: type[C], values: Mapping[str, Any], source: str = "") -> C:
     """Builds ``config`` from plain values.
 
     Raises:
-        UserError: one line for the first wrong field, the nearest valid key named for an unknown one.
+        UserError: one line for the first wrong field, the nearest valid key named for an unknown
+            one.
     """
     try:
         return config.model_validate(values)
@@ -74,7 +83,9 @@ def validate(config: type[C], values: Mapping[str, Any], source: str = "") -> C:
 
 
 def _explain(config: type[Config], error: ValidationError, source: str) -> str:
-    """The first error as one line. Unknown keys come first: a misspelt key is why the right one is missing."""
+    """The first error as one line. Unknown keys come first: a misspelt key is why the right one is
+    missing.
+    """
     problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     first = problems[0]
     where = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part, first["loc"]))
@@ -89,12 +100,16 @@ def _explain(config: type[Config], error: ValidationError, source: str) -> str:
         return f"{prefix}{where}: required, and not given"
     message = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     got = first.get("input")
-    shown = "" if isinstance(got, dict | list) or first["type"] == "value_error" else f" (got {got!r})"
+    shown = (
+        "" if isinstance(got, dict | list) or first["type"] == "value_error" else f" (got {got!r})"
+    )
     return _one_line(f"{prefix}{where + ': ' if where else ''}{message}{shown}")
 
 
 def _is_union_tag(part: int | str, loc: tuple[int | str, ...]) -> bool:
-    """Pydantic puts the tag of a discriminated union after the index or key it sits at; users did not write it."""
+    """Pydantic puts the tag of a discriminated union after the index or key it sits at; users did
+    not write it.
+    """
     index = loc.index(part)
     return isinstance(part, str) and index > 0 and part in _UNION_TAGS
 
@@ -103,7 +118,7 @@ _UNION_TAGS: set[str] = set()
 
 
 def register_tags(*tags: str) -> None:
-    """Names the tags of a discriminated union, so that error messages leave them out of the path."""
+    """Names the tags of a discriminated union, so that messages leave them out of the path."""
     _UNION_TAGS.update(tags)
 
 
@@ -149,7 +164,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
         return [
             line
             for key in keys
-            for line in differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else str(key))
+            for line in differences(
+                ours.get(key), theirs.get(key), f"{path}.{key}" if path else str(key)
+            )
         ]
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         return [

@@ -1,4 +1,5 @@
-"""The words that rooms hand to each other. Data only: no behaviour beyond what a field implies, no torch.
+"""The words that rooms hand to each other. Data only: no behaviour beyond what a field implies, no
+torch.
 
 Dimensions, used everywhere: ``P`` prompts, ``G`` completions per prompt, ``B = P·G`` sequences,
 ``T`` tokens, ``V`` vocabulary.
@@ -28,9 +29,10 @@ class Problem:
     """A prompt with what is needed to check an answer to it.
 
     ``id`` is unique within its task and stable across runs (sampling noise is addressed by it).
-    ``question`` is the bare text from the data, ``messages`` what the model is shown (prompt template
-    and system prompt applied, chat template not yet). ``reference`` is the gold answer, if there is one.
-    ``worked`` is a solution in the data to imitate (SFT), if there is one. ``fields`` holds every other column.
+    ``question`` is the bare text from the data, ``messages`` what the model is shown (prompt
+    template and system prompt applied, chat template not yet). ``reference`` is the gold answer, if
+    there is one. ``worked`` is a solution in the data to imitate (SFT), if there is one. ``fields``
+    holds every other column.
     """
 
     id: str
@@ -44,7 +46,9 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one completion is drawn. ``temperature=0`` is greedy. ``top_p=1``, ``top_k=0``, ``min_p=0`` are off."""
+    """How one completion is drawn. ``temperature=0`` is greedy. ``top_p=1``, ``top_k=0``,
+    ``min_p=0`` are off.
+    """
 
     max_tokens: int
     temperature: float = 1.0
@@ -58,8 +62,8 @@ class SamplingParams:
 class Request:
     """``samples`` completions of one prompt, numbered from ``first_sample``.
 
-    ``step`` is the policy step; with the run seed, the problem id, the sample number and the position
-    it addresses the sampling noise, so the same request always draws the same noise.
+    ``step`` is the policy step; with the run seed, the problem id, the sample number and the
+    position it addresses the sampling noise, so the same request always draws the same noise.
     """
 
     problem_id: str
@@ -74,12 +78,12 @@ class Request:
 class Completion:
     """One sampled answer.
 
-    ``token_ids``, ``logprobs`` and ``loss_mask`` are parallel; the end-of-text token, when sampled, is the
-    last of them. ``logprobs`` are the *behaviour* log-probabilities in nats: of the temperature-scaled
-    distribution before top-k/top-p/min-p truncation, so that they can be compared with the learner's.
-    ``loss_mask`` is 0 on tokens that the model did not sample. ``text`` is decoded from ``token_ids``,
-    special tokens other than the ending one kept. ``versions`` is the first and last policy version that
-    sampled it.
+    ``token_ids``, ``logprobs`` and ``loss_mask`` are parallel; the end-of-text token, when sampled,
+    is the last of them. ``logprobs`` are the *behaviour* log-probabilities in nats: of the
+    temperature-scaled distribution before top-k/top-p/min-p truncation, so that they can be
+    compared with the learner's. ``loss_mask`` is 0 on tokens that the model did not sample.
+    ``text`` is decoded from ``token_ids``, special tokens other than the ending one kept.
+    ``versions`` is the first and last policy version that sampled it.
     """
 
     problem_id: str
@@ -94,7 +98,9 @@ class Completion:
 
 
 class Outcome(StrEnum):
-    """What checking an answer came to. The last two are our failures, never the model's: their reward is ``None``."""
+    """What checking an answer came to. The last two are our failures, never the model's: their
+    reward is ``None``.
+    """
 
     CORRECT = "correct"
     WRONG = "wrong"
@@ -106,10 +112,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verifier's word on one completion. ``reward`` is finite, or ``None`` when it could not be decided.
+    """A verifier's word on one completion. ``reward`` is finite, or ``None`` when it could not be
+    decided.
 
-    ``answer`` is what was read as the final answer; ``parts`` the rewards that were combined, by name, unweighted;
-    ``detail`` one plain sentence for a person.
+    ``answer`` is what was read as the final answer; ``parts`` the rewards that were combined, by
+    name, unweighted; ``detail`` one plain sentence for a person.
     """
 
     outcome: Outcome
@@ -135,7 +142,9 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class TrainSequence:
-    """One completion as the learner sees it. ``advantages`` is one number per token, or a single one for all."""
+    """One completion as the learner sees it. ``advantages`` is one number per token, or a single
+    one for all.
+    """
 
     token_ids: Sequence[int]
     loss_mask: Sequence[int]
@@ -153,7 +162,9 @@ class TrainGroup:
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    """All that one optimiser step trains on. ``temperature`` is the one that the completions were sampled at."""
+    """All that one optimiser step trains on. ``temperature`` is the one that the completions were
+    sampled at.
+    """
 
     groups: Sequence[TrainGroup]
     temperature: float = 1.0

@@ -13,8 +13,8 @@ COMPLETIONS = [[[3, 4, 5], [9], [7, 7, 7, 7, 7, 7]], [[1, 2], [3, 3, 3]], [[4, 4
 def model():
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=20, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, initializer_range=0.2,
+        vocab_size=20, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, initializer_range=0.2,
     )  # fmt: skip
     return LlamaForCausalLM(config).double()
 

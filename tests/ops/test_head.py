@@ -4,7 +4,12 @@ import torch
 from lydite.ops import head
 from lydite.ops.head import HeadScale, token_logprobs
 
-SCALES = [HeadScale(), HeadScale(temperature=0.7), HeadScale(1.3, scale=0.25), HeadScale(0.9, 1.0, softcap=3.0)]
+SCALES = [
+    HeadScale(),
+    HeadScale(temperature=0.7),
+    HeadScale(1.3, scale=0.25),
+    HeadScale(0.9, 1.0, softcap=3.0),
+]
 
 
 def plain(hidden, weight, bias, targets, scaling):
@@ -17,7 +22,10 @@ def plain(hidden, weight, bias, targets, scaling):
 
 def inputs(rows=7, width=5, vocabulary=11, bias=True):
     generator = torch.Generator().manual_seed(3)
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)  # noqa: E731
+
+    def draw(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64, requires_grad=True)
+
     targets = torch.randint(vocabulary, (rows,), generator=generator)
     return draw(rows, width), draw(vocabulary, width), draw(vocabulary) if bias else None, targets
 
@@ -52,7 +60,9 @@ def test_logits_held_at_once_do_not_grow_with_rows(monkeypatch):
     monkeypatch.setattr(head, "CHUNK_ELEMENTS", 44)
     sizes = []
     real = head._raw
-    monkeypatch.setattr(head, "_raw", lambda h, w, b: sizes.append(h.shape[0] * w.shape[0]) or real(h, w, b))
+    monkeypatch.setattr(
+        head, "_raw", lambda h, w, b: sizes.append(h.shape[0] * w.shape[0]) or real(h, w, b)
+    )
     hidden, weight, _, targets = inputs(rows=50)
     logprobs, _ = token_logprobs(hidden, weight, None, targets, HeadScale())
     logprobs.sum().backward()
@@ -62,5 +72,7 @@ def test_logits_held_at_once_do_not_grow_with_rows(monkeypatch):
 
 def test_bfloat16_inputs_give_float32_results():
     hidden, weight, _, targets = inputs(bias=False)
-    logprobs, entropy = token_logprobs(hidden.bfloat16(), weight.bfloat16(), None, targets, HeadScale())
+    logprobs, entropy = token_logprobs(
+        hidden.bfloat16(), weight.bfloat16(), None, targets, HeadScale()
+    )
     assert logprobs.dtype == entropy.dtype == torch.float32

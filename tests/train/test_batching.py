@@ -6,7 +6,9 @@ from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 
 def group(prompt, lengths):
-    return TrainGroup([1] * prompt, [TrainSequence([2] * n, [1] * n, [0.0] * n, 1.0) for n in lengths])
+    return TrainGroup(
+        [1] * prompt, [TrainSequence([2] * n, [1] * n, [0.0] * n, 1.0) for n in lengths]
+    )
 
 
 def tokens(pieces):
@@ -29,7 +31,11 @@ def test_empty_completions_keep_their_place_and_are_not_run():
     assert sorted(row for pieces in found for p in pieces for row in p.rows) == [1, 2]
 
 
-shapes = st.lists(st.tuples(st.integers(1, 9), st.lists(st.integers(0, 9), min_size=1, max_size=5)), min_size=1, max_size=6)
+shapes = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(st.integers(0, 9), min_size=1, max_size=5)),
+    min_size=1,
+    max_size=6,
+)
 
 
 @given(shapes, st.integers(1, 40))

@@ -8,7 +8,11 @@ from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 
 def make(step):
-    return Checkpoint(step, {"a": torch.full((2,), float(step)), "n": torch.tensor(step)}, {"sampler": {"drawn": step}})
+    return Checkpoint(
+        step,
+        {"a": torch.full((2,), float(step)), "n": torch.tensor(step)},
+        {"sampler": {"drawn": step}},
+    )
 
 
 def test_the_newest_comes_back_and_old_ones_go(tmp_path):

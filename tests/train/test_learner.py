@@ -1,4 +1,6 @@
-"""The step's gradient does not change with how the step is cut, and updates do what the objective says."""
+"""The step's gradient does not change with how the step is cut, and updates do what the objective
+says.
+"""
 
 import itertools
 
@@ -22,7 +24,9 @@ def batch(temperature=0.8):
 
     def sequence(n, advantage):
         mask = [1] * n if n < 3 else [1, 0] + [1] * (n - 2)
-        return TrainSequence(ids(n), mask, (-torch.rand(n, generator=generator) - 2).tolist(), advantage)
+        return TrainSequence(
+            ids(n), mask, (-torch.rand(n, generator=generator) - 2).tolist(), advantage
+        )
 
     return TrainBatch(
         [
@@ -64,7 +68,9 @@ def test_gradient_does_not_change_with_micro_batches(tiny, spec):
 def test_gradient_does_not_change_with_order(tiny, spec):
     policy = tiny(torch.float64)
     whole = gradient(policy, spec, 10_000, batch())
-    groups = [TrainGroup(g.prompt_ids, list(reversed(g.sequences))) for g in reversed(batch().groups)]
+    groups = [
+        TrainGroup(g.prompt_ids, list(reversed(g.sequences))) for g in reversed(batch().groups)
+    ]
     turned = gradient(policy, spec, 10_000, TrainBatch(groups, 0.8))
     assert (turned - whole).norm() / whole.norm() < 1e-6
 
@@ -101,7 +107,9 @@ def test_sequences_without_advantage_are_not_run_but_count(tiny, monkeypatch):
     policy = tiny()
     seen = []
     real = module.score
-    monkeypatch.setattr(module, "score", lambda p, prompts, c, t: seen.extend(prompts) or real(p, prompts, c, t))
+    monkeypatch.setattr(
+        module, "score", lambda p, prompts, c, t: seen.extend(prompts) or real(p, prompts, c, t)
+    )
     trainer = learner(policy)
     trainer.update(batch(), Objective.parse("grpo"), (0, 1))
     assert len(seen) == 2
@@ -117,7 +125,9 @@ def test_a_good_answer_becomes_likelier_and_a_bad_one_less(tiny):
     before = [float(x.sum()) for x in trainer.logprobs(data)]
     trainer.update(data, Objective.parse("grpo+token_mean"), (0, 10))
     after = [float(x.sum()) for x in trainer.logprobs(data)]
-    moved = [b - a for a, b in itertools.starmap(lambda a, b: (a, b), zip(before, after, strict=True))]
+    moved = [
+        b - a for a, b in itertools.starmap(lambda a, b: (a, b), zip(before, after, strict=True))
+    ]
     assert moved[0] > 0 and moved[3] > 0
     assert moved[1] < 0
 
@@ -137,7 +147,9 @@ def test_minibatches_cover_every_group_once(tiny, monkeypatch):
     trainer = learner(tiny(), minibatches=2, epochs=2)
     seen = []
     real = trainer._accumulate
-    monkeypatch.setattr(trainer, "_accumulate", lambda b, *rest: seen.append(len(b.groups)) or real(b, *rest))
+    monkeypatch.setattr(
+        trainer, "_accumulate", lambda b, *rest: seen.append(len(b.groups)) or real(b, *rest)
+    )
     trainer.update(batch(), Objective.parse("grpo"), (0, 1))
     assert seen == [2, 1, 2, 1]
 

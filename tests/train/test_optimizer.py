@@ -35,7 +35,7 @@ def steps(model, optimizer, count):
 
 
 def test_bfloat16_weights_collect_updates_too_small_for_them():
-    """A weight near 1 has a spacing of 0.0078 in bfloat16; a hundred steps of 1e-4 move it by 0.01."""
+    """Near 1, bfloat16 steps by 0.0078; a hundred updates of 1e-4 come to 0.01."""
     model = layer(torch.bfloat16)
     with torch.no_grad():
         model.weight.fill_(1.0)

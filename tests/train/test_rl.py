@@ -42,7 +42,13 @@ class FakeVerifier:
         found = []
         for problem, text in zip(problems, texts, strict=True):
             reward = self.table[problem.id][int(text.split("/")[1])]
-            outcome = Outcome.UNGRADABLE if reward is None else Outcome.CORRECT if reward > 0 else Outcome.WRONG
+            outcome = (
+                Outcome.UNGRADABLE
+                if reward is None
+                else Outcome.CORRECT
+                if reward > 0
+                else Outcome.WRONG
+            )
             found.append(Verdict(outcome, reward, parts={"table": reward}, detail="from the table"))
         return found
 
@@ -71,7 +77,9 @@ def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5):
         steps=5, prompts_per_step=prompts or len(table), group_size=size, objective=objective,
         sampling=SamplingConfig(max_tokens=10),
     )  # fmt: skip
-    parts = RLParts(FakeEngine(), FakeVerifier(table), FakeLearner(), config.build_objective(), fail_rate)
+    parts = RLParts(
+        FakeEngine(), FakeVerifier(table), FakeLearner(), config.build_objective(), fail_rate
+    )
     return RLTrainer(config, parts, [Prompt(p, (1, 2)) for p in problems], seed=0), parts
 
 
@@ -82,7 +90,10 @@ def advantages(batch):
 def test_advantages_are_relative_to_the_group():
     rl, parts = trainer({"a": [1, 0, 0, 0], "b": [1, 1, 0, 0]})
     result = rl.step(0)
-    assert advantages(parts.learner.batches[0]) == [[1.0, 1.0, -1.0, -1.0], [1.732, -0.577, -0.577, -0.577]]
+    assert advantages(parts.learner.batches[0]) == [
+        [1.0, 1.0, -1.0, -1.0],
+        [1.732, -0.577, -0.577, -0.577],
+    ]
     assert result.metrics["reward"] == pytest.approx(3 / 8)
     assert result.metrics["length"] == 2.5
     assert result.metrics["entropy"] == pytest.approx(0.5)
@@ -122,7 +133,7 @@ def test_dynamic_sampling_that_finds_too_little_warns_and_goes_on():
     rl, parts = trainer({"a": [1, 1, 1, 1], "b": [0, 0, 0, 0]}, "grpo+dynamic_sampling")
     result = rl.step(0)
     assert not parts.learner.batches and parts.engine.version == 0
-    (code, message), = result.warnings
+    ((code, message),) = result.warnings
     assert code == "too_few_informative_groups"
     assert "all right" in message and "all wrong" in message and "10 rounds" in message
 
@@ -151,7 +162,9 @@ def test_a_batchs_deviation_is_taken_over_all_groups():
     rl, parts = trainer({"a": [1, 0, 0, 0], "b": [0, 0, 0, 0]}, "grpo+batch_std")
     rl.step(0)
     centred = torch.tensor([0.75, -0.25, -0.25, -0.25, 0, 0, 0, 0])
-    wanted = Objective.parse("grpo+batch_std").advantages(torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]]))
+    wanted = Objective.parse("grpo+batch_std").advantages(
+        torch.tensor([[1.0, 0, 0, 0], [0, 0, 0, 0]])
+    )
     found = [s.advantage for g in parts.learner.batches[0].groups for s in g.sequences]
     assert sorted(found) == pytest.approx(sorted(wanted.flatten().tolist()))
     assert max(found) > 0.75 / centred.std() * 0.8
@@ -167,7 +180,9 @@ def test_a_resumed_trainer_draws_what_the_first_would_have_drawn():
     second, parts = trainer(table, prompts=2)
     second.load({}, first.state())
     again = [second.step(i) for i in (2, 3)]
-    assert [[r.problem_id for r in x.samples] for x in again] == [[r.problem_id for r in x.samples] for x in results[2:]]
+    assert [[r.problem_id for r in x.samples] for x in again] == [
+        [r.problem_id for r in x.samples] for x in results[2:]
+    ]
     assert parts.engine.version == 4
 
 

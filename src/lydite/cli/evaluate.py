@@ -9,27 +9,50 @@ import typer
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Folder, hub id or .gguf file; `runs/NAME/model` after a run.")],
+    model: Annotated[
+        str, typer.Argument(help="Folder, hub id or .gguf file; `runs/NAME/model` after a run.")
+    ],
     tasks: Annotated[
         list[str],
-        typer.Option("--tasks", "-t", help="A file of problems (.jsonl, .json, .parquet), or with --recipe a task's name."),
+        typer.Option(
+            "--tasks",
+            "-t",
+            help="A file of problems (.jsonl, .json, .parquet), or with --recipe a task's name.",
+        ),
     ],
     recipe: Annotated[
-        str | None, typer.Option("--recipe", "-r", help="Take tasks, verifier and sampling from this recipe.")
+        str | None,
+        typer.Option("--recipe", "-r", help="Take tasks, verifier and sampling from this recipe."),
     ] = None,
-    samples: Annotated[int | None, typer.Option("--samples", "-k", min=1, help="Completions per problem.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="0 takes the likeliest token.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most tokens in a completion.")] = None,
-    prompt: Annotated[str, typer.Option(help="Column with the question, or a template of columns.")] = "question",
+    samples: Annotated[
+        int | None, typer.Option("--samples", "-k", min=1, help="Completions per problem.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="0 takes the likeliest token.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens in a completion.")
+    ] = None,
+    prompt: Annotated[
+        str, typer.Option(help="Column with the question, or a template of columns.")
+    ] = "question",
     reference: Annotated[str, typer.Option(help="Column with the gold answer.")] = "answer",
     marker: Annotated[
-        str | None, typer.Option(help="The gold answer is what follows the last one of these, such as ####.")
+        str | None,
+        typer.Option(help="The gold answer is what follows the last one of these, such as ####."),
     ] = None,
-    template: Annotated[str, typer.Option(help="What the user turn says; {question} is the question.")] = "{question}",
-    verifier: Annotated[str | None, typer.Option(help="math, exact, format … [default: math]")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Use at most this many problems of each file.")] = None,
+    template: Annotated[
+        str, typer.Option(help="What the user turn says; {question} is the question.")
+    ] = "{question}",
+    verifier: Annotated[
+        str | None, typer.Option(help="math, exact, format … [default: math]")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use at most this many problems of each file.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write every answer with its verdict here (.parquet).")
+        Path | None,
+        typer.Option("--output", "-o", help="Write every answer with its verdict here (.parquet)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Addresses the sampling noise.")] = 0,
 ) -> None:
@@ -39,22 +62,35 @@ def evaluate(
 
     lydite eval runs/quickstart/model --recipe quickstart --tasks heldout
 
-    lydite eval ./my-model --tasks gsm8k_test.jsonl --marker '####' --samples 4 --temperature 0.7 --limit 200
+    lydite eval ./my-model --tasks gsm8k_test.jsonl --marker '####' --samples 4 --temperature 0.7
+    --limit 200
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from lydite.model.loading import ModelConfig
     from lydite.pipeline.evaluation import describe, evaluate_model, load_measurement, write_answers
     from lydite.tasks.task import TaskConfig
 
-    files = TaskConfig.model_construct(prompt=prompt, reference=reference, reference_marker=marker, template=template)
+    files = TaskConfig.model_construct(
+        prompt=prompt, reference=reference, reference_marker=marker, template=template
+    )
     columns = files.model_dump(exclude_unset=True) | {"limit": limit}
     plan = load_measurement(tasks, recipe, columns, verifier, seed)
     plan = plan.with_sampling(samples, temperature, max_tokens)
     console = Console(highlight=False)
     bars = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
     )
     with bars:
         ids = {name: bars.add_task(name, total=None) for name in plan.tasks}

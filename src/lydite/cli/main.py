@@ -1,4 +1,4 @@
-"""The command line. Each command parses, calls and prints; what it does lives in the rooms below."""
+"""The command line: each command parses, calls and prints; the rest lives in the rooms below."""
 
 from __future__ import annotations
 
@@ -16,27 +16,34 @@ from lydite.config import UserError
 
 HELP = """Trains reasoning language models with GRPO and rewards that can be checked.
 
-Start with [bold]lydite run recipes/quickstart.yaml[/]: a small model learns to reason in five minutes on two cores.
-Then copy a recipe, point [bold]tasks[/] at your own problems, and look before you leap with [bold]--dry-run[/].
+Start with [bold]lydite run quickstart[/]: a small model learns to reason in minutes on two cores.
+Then copy a recipe, point [bold]tasks[/] at your own problems, and look first with
+[bold]--dry-run[/].
 """
 
 
 class _Commands(TyperGroup):
     """Prints what a user can mend as one line and exits with 2."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except UserError as error:
             typer.echo(f"lydite: {error}", err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            typer.echo("lydite: stopped; the same command goes on from the last checkpoint", err=True)
+            typer.echo(
+                "lydite: stopped; the same command goes on from the last checkpoint", err=True
+            )
             sys.exit(130)
 
 
 app = typer.Typer(
-    cls=_Commands, help=HELP, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+    cls=_Commands,
+    help=HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
 )
 app.command()(run)
 app.command("eval")(evaluate)

@@ -9,13 +9,20 @@ import typer
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that ships (see `lydite recipes`).")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe file, or the name of one that ships (see `lydite recipes`)."),
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, by dotted key.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change, by dotted key."),
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the run. [default: runs/NAME]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder of the run. [default: runs/NAME]")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything that can be checked, and train nothing.")
+        bool,
+        typer.Option("--dry-run", help="Check everything that can be checked, and train nothing."),
     ] = False,
 ) -> None:
     """Runs a recipe, stage after stage; given again after a stop, goes on where it was.
@@ -28,8 +35,8 @@ def run(
 
     lydite run recipes/gsm8k.yaml model.path=./my-model --dry-run
 
-    The folder then holds recipe.yaml (every setting), events.jsonl (every step), samples/ (every rollout, Parquet),
-    checkpoints/, model/ (a Hugging Face folder) and summary.json.
+    The folder then holds recipe.yaml (every setting), events.jsonl (every step), samples/ (every
+    rollout, Parquet), checkpoints/, model/ (a Hugging Face folder) and summary.json.
     """
     # Imported here so that --help does not wait for torch.
     from lydite.pipeline.catalogue import find_recipe
@@ -56,8 +63,12 @@ def _dry_run(recipe: object, folder: Path) -> None:
     from lydite.pipeline.recipe import Recipe
 
     assert isinstance(recipe, Recipe)
-    console = Console(highlight=False)
-    marks = {Mark.OK: "[green]ok[/]     ", Mark.SKIPPED: "[yellow]skipped[/]", Mark.FAILED: "[red]failed[/] "}
+    console = Console(highlight=False, emoji=False)
+    marks = {
+        Mark.OK: "[green]ok[/]     ",
+        Mark.SKIPPED: "[yellow]skipped[/]",
+        Mark.FAILED: "[red]failed[/] ",
+    }
     failed = False
     for check in check_recipe(recipe, folder):
         failed |= check.mark is Mark.FAILED

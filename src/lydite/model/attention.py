@@ -1,8 +1,9 @@
-"""Makes a Transformers model run on flat tokens: one registered attention function that asks the layout.
+"""Makes a Transformers model run on flat tokens: one registered attention function that asks the
+layout.
 
-Models that take their attention from Transformers' registry (Llama, Qwen, Mistral, SmolLM, OLMo, Phi and
-most others) pass unknown keyword arguments through to it, so the layout reaches every layer without a global,
-and gradient checkpointing, which re-runs layers in the backward pass, keeps it.
+Models that take their attention from Transformers' registry (Llama, Qwen, Mistral, SmolLM, OLMo,
+Phi and most others) pass unknown keyword arguments through to it, so the layout reaches every layer
+without a global, and gradient checkpointing, which re-runs layers in the backward pass, keeps it.
 """
 
 from __future__ import annotations
@@ -38,16 +39,23 @@ AttentionInterface.register(NAME, _attention)
 
 
 def backbone(model: nn.Module) -> nn.Module:
-    """The model below its language-model head, LoRA adapters (which live inside its layers) included."""
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    """The model below its language-model head, LoRA adapters (which live inside its layers)
+    included.
+    """
+    unwrap = getattr(model, "get_base_model", None)
+    plain = unwrap() if callable(unwrap) else model
     assert isinstance(plain, PreTrainedModel)
     below = plain.base_model
     assert isinstance(below, nn.Module)
     return below
 
 
-def hidden_states(model: nn.Module, input_ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor:
-    """Final hidden states of flat tokens: ``input_ids`` and ``position_ids`` are ``[N]``, the result ``[N, d]``."""
+def hidden_states(
+    model: nn.Module, input_ids: Tensor, position_ids: Tensor, layout: Layout
+) -> Tensor:
+    """Final hidden states of flat tokens: ``input_ids`` and ``position_ids`` are ``[N]``, the
+    result ``[N, d]``.
+    """
     out = backbone(model)(
         input_ids=input_ids[None], position_ids=position_ids[None], use_cache=False, layout=layout
     )

@@ -1,4 +1,6 @@
-"""Log-probabilities of completions under a policy, with gradient: what every way of training is made of."""
+"""Log-probabilities of completions under a policy, with gradient: what every way of training is
+made of.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,19 @@ Ids = Sequence[int]
 
 
 def score(
-    policy: Policy, prompts: Sequence[Ids], completions: Sequence[Sequence[Ids]], temperature: float = 1.0
+    policy: Policy,
+    prompts: Sequence[Ids],
+    completions: Sequence[Sequence[Ids]],
+    temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities of completion tokens and entropies of their distributions, in nats.
 
-    ``prompts`` are ``P`` lists of token ids, ``completions`` each one's (none empty). Both results are padded
-    ``[B, T]``, zero past a completion's end; row ``b`` counts completions in order, group by group.
+    ``prompts`` are ``P`` lists of token ids, ``completions`` each one's (none empty). Both results
+    are padded ``[B, T]``, zero past a completion's end; row ``b`` counts completions in order,
+    group by group.
 
-    A prompt is run once for all its completions (:mod:`lydite.ops.groups`); a model that cannot run on flat tokens
-    runs it for each of them.
+    A prompt is run once for all its completions (:mod:`lydite.ops.groups`); a model that cannot run
+    on flat tokens runs it for each of them.
     """
     if not policy.flat:
         return _score_padded(policy, prompts, completions, temperature)
@@ -40,8 +46,12 @@ def score(
 def _score_padded(
     policy: Policy, prompts: Sequence[Ids], completions: Sequence[Sequence[Ids]], temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """The plain way: every sequence whole, padded on the right, through the model's own forward pass."""
-    pairs = [(list(p), list(c)) for p, group in zip(prompts, completions, strict=True) for c in group]
+    """The plain way: every sequence whole, padded on the right, through the model's own forward
+    pass.
+    """
+    pairs = [
+        (list(p), list(c)) for p, group in zip(prompts, completions, strict=True) for c in group
+    ]
     width = max(len(p) + len(c) for p, c in pairs) - 1
     longest = max(len(c) for _, c in pairs)
     ids = torch.zeros(len(pairs), width, dtype=torch.long)
@@ -57,7 +67,9 @@ def _score_padded(
         targets[row, :size] = torch.tensor(completion)
         real[row, :size] = True
     device = policy.device
-    logits = policy.model(input_ids=ids.to(device), attention_mask=attention.to(device), use_cache=False).logits
+    logits = policy.model(
+        input_ids=ids.to(device), attention_mask=attention.to(device), use_cache=False
+    ).logits
     rows = logits.gather(1, place.to(device)[..., None].expand(-1, -1, logits.shape[-1]))
     log_p = (rows.to(torch.promote_types(rows.dtype, torch.float32)) / temperature).log_softmax(-1)
     logprobs = log_p.gather(2, targets.to(device)[..., None]).squeeze(2)

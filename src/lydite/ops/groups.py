@@ -1,9 +1,11 @@
-"""Runs a group's prompt once for all its completions, with gradient and without padding in the linear layers.
+"""Runs a group's prompt once for all its completions, with gradient and without padding in the
+linear layers.
 
-Tokens of a micro-batch lie flat: first every prompt, then every completion less its last token, whose hidden state
-nobody asks for. A completion's queries attend to the prompt's keys and to its own; the prompt's keys receive
-gradient from all ``G`` of them. This is the same function as ``G`` separate sequences, computed with ``G - 1``
-fewer prompts. Only inside attention are sequences padded, to the longest in the micro-batch.
+Tokens of a micro-batch lie flat: first every prompt, then every completion less its last token,
+whose hidden state nobody asks for. A completion's queries attend to the prompt's keys and to its
+own; the prompt's keys receive gradient from all ``G`` of them. This is the same function as ``G``
+separate sequences, computed with ``G - 1`` fewer prompts. Only inside attention are sequences
+padded, to the longest in the micro-batch.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from torch.nn.functional import scaled_dot_product_attention
 class PackedGroups:
     """A micro-batch as flat tensors.
 
-    ``input_ids`` and ``position_ids`` are ``[N]``. ``predictor[m]`` is the flat index of the token whose hidden state
-    predicts ``targets[m]``, for the ``M`` tokens of all completions in order; ``rows`` and ``columns`` place
-    them in a padded ``[B, T]``.
+    ``input_ids`` and ``position_ids`` are ``[N]``. ``predictor[m]`` is the flat index of the token
+    whose hidden state predicts ``targets[m]``, for the ``M`` tokens of all completions in order;
+    ``rows`` and ``columns`` place them in a padded ``[B, T]``.
     """
 
     input_ids: Tensor
@@ -35,14 +37,18 @@ class PackedGroups:
     layout: GroupLayout
 
     def padded(self, values: Tensor) -> Tensor:
-        """``[M]`` values of completion tokens as ``[B, T]``, zero where there is no token. Differentiable."""
+        """``[M]`` values of completion tokens as ``[B, T]``, zero where there is no token.
+        Differentiable.
+        """
         out = values.new_zeros(self.shape)
         return out.index_put((self.rows, self.columns), values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Where a set of flat sequences lies: ``gather`` ``[n, longest]`` flat indices, ``scatter`` ``[tokens]`` back."""
+    """Where a set of flat sequences lies: ``gather`` ``[n, longest]`` flat indices, ``scatter``
+    ``[tokens]`` back.
+    """
 
     start: int
     gather: Tensor
@@ -55,15 +61,22 @@ class _Block:
 
 
 class GroupLayout:
-    """Attention of prompts causal to themselves, and of completions to their own prompt and themselves.
+    """Attention of prompts causal to themselves, and of completions to their own prompt and
+    themselves.
 
     Implements :class:`lydite.ops.layout.Layout`.
     """
 
-    def __init__(self, prompts: Sequence[int], completions: Sequence[int], owners: Sequence[int], device: str) -> None:
-        """Lengths of prompts ``[P]``, of completions ``[B]``, and the prompt each completion belongs to ``[B]``."""
+    def __init__(
+        self, prompts: Sequence[int], completions: Sequence[int], owners: Sequence[int], device: str
+    ) -> None:
+        """Lengths of prompts ``[P]``, of completions ``[B]``, and the prompt each completion
+        belongs to ``[B]``.
+        """
         self._prompts = _block(prompts, 0, device)
-        self._completions = _block(completions, self._prompts.tokens, device) if sum(completions) else None
+        self._completions = (
+            _block(completions, self._prompts.tokens, device) if sum(completions) else None
+        )
         self._owners = torch.tensor(owners, dtype=torch.long, device=device)
         self._mask = self._completion_mask() if self._completions is not None else None
 
@@ -76,10 +89,16 @@ class GroupLayout:
         causal = torch.ones(width_c, width_c, dtype=torch.bool, device=device).tril()
         batch = self._owners.shape[0]
         return torch.cat(
-            [prompt[:, None].expand(batch, width_c, width_p), causal.expand(batch, width_c, width_c)], dim=2
+            [
+                prompt[:, None].expand(batch, width_c, width_p),
+                causal.expand(batch, width_c, width_c),
+            ],
+            dim=2,
         )[:, None]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
         """See :class:`lydite.ops.layout.Layout`; the same for every layer."""
         del layer
         repeat = query.shape[1] // key.shape[1]
@@ -121,9 +140,12 @@ def _block(lengths: Sequence[int], start: int, device: str) -> _Block:
 
 
 def pack_groups(
-    prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[Sequence[int]]], device: str = "cpu"
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[Sequence[int]]],
+    device: str = "cpu",
 ) -> PackedGroups:
-    """Packs ``P`` prompts and each one's completions (token ids; no prompt and no completion is empty).
+    """Packs ``P`` prompts and each one's completions (token ids; no prompt and no completion is
+    empty).
 
     Row ``b`` of the padded ``[B, T]`` counts completions in order, group by group.
     """
@@ -154,7 +176,9 @@ def pack_groups(
 
 
 def _predictors(prompts: Sequence[int], inner: Sequence[int], owners: Sequence[int]) -> list[int]:
-    """The first token of a completion is predicted by its prompt's last; each later one by the one before it."""
+    """The first token of a completion is predicted by its prompt's last; each later one by the one
+    before it.
+    """
     ends = torch.tensor(prompts).cumsum(0) - 1
     start = int(ends[-1]) + 1
     found: list[int] = []

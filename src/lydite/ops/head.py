@@ -1,7 +1,7 @@
 """Log-probabilities and entropies from hidden states without ever holding ``[N, V]`` logits.
 
-Rows go through the head in chunks; the backward pass computes each chunk's logits again. One more product of the
-head buys memory that does not grow with ``N·V``.
+Rows go through the head in chunks; the backward pass computes each chunk's logits again. One more
+product of the head buys memory that does not grow with ``N·V``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lydite.ops.linear import linear, outer
+
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB of float32, which on a CPU also stays near the caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadScale:
-    """What some architectures do to logits: ``softcap · tanh(logits · scale / softcap)``; then the temperature divides."""
+    """What some architectures do to logits: ``softcap · tanh(logits · scale / softcap)``; then the
+    temperature divides.
+    """
 
     temperature: float = 1.0
     scale: float = 1.0
@@ -26,16 +30,23 @@ class HeadScale:
 
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None, scaling: HeadScale) -> Tensor:
-    """Logits ``[n, V]`` (float32 or wider) of hidden states ``[n, d]``, scaled, capped, divided by the temperature."""
+    """Logits ``[n, V]`` (float32 or wider) of hidden states ``[n, d]``, scaled, capped, divided by
+    the temperature.
+    """
     return _scaled(_raw(hidden, weight, bias), scaling)
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Forward keeps the inputs and the log-normaliser of each row; backward makes the logits again."""
+    """Keeps the inputs and each row's entropy; the backward pass makes the logits again."""
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scaling: HeadScale
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        scaling: HeadScale,
     ) -> tuple[Tensor, Tensor]:
         rows = hidden.shape[0]
         dtype = torch.promote_types(hidden.dtype, torch.float32)
@@ -50,7 +61,9 @@ class _ChunkedHead(torch.autograd.Function):
         return logprobs, entropies
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         hidden, weight, bias, targets, entropies = ctx.saved_tensors
         grad_logprobs, grad_entropies = grads
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
@@ -64,15 +77,17 @@ class _ChunkedHead(torch.autograd.Function):
             p = log_p.exp()
             # d logp(target) / d logits = onehot - p;  d entropy / d logits = -p (log p + entropy).
             d_scaled = -p * grad_logprobs[part, None]
-            d_scaled.scatter_add_(1, targets[part, None], grad_logprobs[part, None].to(d_scaled.dtype))
+            d_scaled.scatter_add_(
+                1, targets[part, None], grad_logprobs[part, None].to(d_scaled.dtype)
+            )
             if grad_entropies is not None and bool(grad_entropies[part].any()):
                 d_scaled -= grad_entropies[part, None] * p * (log_p + entropies[part, None])
             (d_logits,) = torch.autograd.grad(scaled, logits, d_scaled)
             d_logits = d_logits.to(hidden.dtype)
             if grad_hidden is not None:
-                grad_hidden[part] = d_logits @ weight
+                grad_hidden[part] = linear(d_logits, weight.t())
             if grad_weight is not None:
-                grad_weight.addmm_(d_logits.t(), hidden[part])
+                grad_weight += outer(d_logits, hidden[part])
             if grad_bias is not None:
                 grad_bias += d_logits.sum(0)
         return grad_hidden, grad_weight, grad_bias, None, None
@@ -81,22 +96,25 @@ class _ChunkedHead(torch.autograd.Function):
 def token_logprobs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, scaling: HeadScale
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each row's target and the entropy of its distribution, both ``[N]`` in nats, differentiable.
+    """Log-probability of each row's target and the entropy of its distribution, both ``[N]`` in
+    nats, differentiable.
 
-    ``hidden`` is ``[N, d]``, ``weight`` ``[V, d]``, ``bias`` ``[V]`` or None, ``targets`` ``[N]``. Results are
-    float32, or float64 for float64 inputs.
+    ``hidden`` is ``[N, d]``, ``weight`` ``[V, d]``, ``bias`` ``[V]`` or None, ``targets`` ``[N]``.
+    Results are float32, or float64 for float64 inputs.
     """
-    out: tuple[Tensor, Tensor] = _ChunkedHead.apply(hidden, weight, bias, targets, scaling)  # type: ignore[no-untyped-call]
+    out: tuple[Tensor, Tensor] = _ChunkedHead.apply(hidden, weight, bias, targets, scaling)
     return out
 
 
 def _raw(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias)
+    logits = linear(hidden, weight, bias)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _scaled(logits: Tensor, scaling: HeadScale) -> Tensor:
-    scaled = logits * (scaling.scale if scaling.softcap is not None else scaling.scale / scaling.temperature)
+    scaled = logits * (
+        scaling.scale if scaling.softcap is not None else scaling.scale / scaling.temperature
+    )
     if scaling.softcap is not None:
         scaled = torch.tanh(scaled / scaling.softcap) * (scaling.softcap / scaling.temperature)
     return scaled

@@ -71,7 +71,7 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         (grad,) = grads
         grad_x = _product(grad, weight.t(), None) if ctx.needs_input_grad[0] else None
-        grad_weight = _outer(grad, x) if ctx.needs_input_grad[1] else None
+        grad_weight = outer(grad, x) if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight
 
 
@@ -86,11 +86,16 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.cat([_product(part, weight, bias) for part in (x[:whole], x[whole:])])
 
 
-def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """``a.T @ b``, summed over tokens: a multiple of :data:`ROWS` of them, then the rest."""
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    """``a.T @ b``, summed over tokens: a multiple of :data:`ROWS` of them, then the rest.
+
+    ``a`` is ``[n, p]``, ``b`` ``[n, q]``, the result ``[p, q]``. Like :func:`linear`, but not
+    differentiable.
+    """
     rows = len(a)
     whole = rows - rows % ROWS
-    if whole * a.shape[1] * b.shape[1] < LEAST_WORK:
+    eligible = _AVAILABLE and a.dtype == b.dtype == torch.float32 and a.device.type == "cpu"
+    if not eligible or whole * a.shape[1] * b.shape[1] < LEAST_WORK:
         return a.t() @ b
     out = _onednn(a[:whole].t(), b[:whole].t(), None)
     return out if whole == rows else out.addmm_(a[whole:].t(), b[whole:])

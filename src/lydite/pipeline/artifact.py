@@ -1,4 +1,4 @@
-"""What a stage leaves: a model with its lineage. A stage whose artifact is there is not done again."""
+"""What a stage leaves: a model with its lineage. A stage that left one is not done again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lydite.pipeline.folder import write_json
 class Lineage:
     """Everything that a stage's model follows from.
 
-    ``parent`` is the fingerprint of the artifact it starts from (of the model settings, for a first stage);
-    ``data`` the SHA-256 of each task by name; ``settings`` the stage's part of the recipe.
+    ``parent`` is the fingerprint of the artifact it starts from (of the model settings, for a first
+    stage); ``data`` the SHA-256 of each task by name; ``settings`` the stage's part of the recipe.
     """
 
     stage: str
@@ -52,7 +52,10 @@ def fingerprint(values: Mapping[str, Any]) -> str:
 
 def save_artifact(folder: Path, lineage: Lineage) -> Artifact:
     """Records that ``folder/model`` is whole: the stage is done from here on."""
-    write_json(folder / "artifact.json", {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)})
+    write_json(
+        folder / "artifact.json",
+        {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)},
+    )
     return Artifact(lineage.fingerprint, folder / "model")
 
 
@@ -71,6 +74,7 @@ def load_artifact(folder: Path, lineage: Lineage) -> Artifact | None:
     mine = json.loads(json.dumps(dataclasses.asdict(lineage), default=str))
     changed = [key for key, value in mine.items() if record.get(key) != value]
     raise UserError(
-        f"{folder}: stage {lineage.stage!r} was made from other inputs (changed since: {', '.join(changed)}); "
+        f"{folder}: stage {lineage.stage!r} was made from other inputs (changed since: "
+        f"{', '.join(changed)}); "
         "choose another --out, or delete that folder to do the stage again"
     )

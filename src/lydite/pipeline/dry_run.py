@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from lydite.config import UserError
@@ -16,10 +17,11 @@ from lydite.model.render import prompt_text, render_example, render_prompt
 from lydite.objective.describe import describe
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
-from lydite.pipeline.runner import pick_device
+from lydite.pipeline.runner import pick_device, problems_of
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
-from lydite.verify.verifier import build, gold_error, verify_golds
+from lydite.types import Problem
+from lydite.verify.verifier import build
 
 SHOWN = 3
 OFFLINE = ("couldn't connect", "offline", "cannot be reached", "connection error", "max retries")
@@ -44,21 +46,23 @@ class Check:
 
 
 def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
-    """Checks one after another, as they are done. Nothing is trained, and nothing is written under ``out``."""
+    """Checks one after another, as they are done. Nothing is trained, and nothing is written under
+    ``out``.
+    """
     names = ", then ".join(f"{stage.name} ({stage.kind})" for stage in recipe.stages)
     yield Check("recipe", Mark.OK, f"{recipe.name}: {names}")
     yield _try("folder", lambda: _folder(recipe, out))
-    yield _try("tasks", lambda: (check_tasks(recipe) or "every task that is named is defined", ()))
+    yield _try("tasks", lambda: _named(recipe))
     yield from _objectives(recipe)
     tasks: dict[str, TaskData] = {}
     for name in recipe.task_names():
         if name in recipe.tasks:
-            yield _try(f"task {name}", lambda name=name: _task(recipe, name, tasks))  # type: ignore[misc]
+            yield _try(f"task {name}", partial(_task, recipe, name, tasks))
     for name in recipe.evaluation.tasks:
         for trained in dict.fromkeys(stage.task for stage in recipe.stages):
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
-                yield _try(f"{name} apart from {trained}", lambda problems=problems: (check_disjoint(*problems), ()))  # type: ignore[misc]
+                yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
     yield from _prompts(recipe, tasks)
     if tasks:
         yield _try("verifier", lambda: _verifier(recipe, tasks))
@@ -78,7 +82,19 @@ def _try(name: str, check: Callable[[], tuple[str, tuple[str, ...]]]) -> Check:
 
 def _folder(recipe: Recipe, out: Path) -> tuple[str, tuple[str, ...]]:
     RunFolder(out).refuse_foreign(recipe)
-    return f"{out} {'goes on from where it is' if (out / 'recipe.yaml').exists() else 'is free'}", ()
+    return (
+        f"{out} {'goes on from where it is' if (out / 'recipe.yaml').exists() else 'is free'}",
+        (),
+    )
+
+
+def _named(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
+    check_tasks(recipe)
+    return "every task that is named is defined, and none is both trained on and held out", ()
+
+
+def _apart(trained: Sequence[Problem], held_out: Sequence[Problem]) -> tuple[str, tuple[str, ...]]:
+    return check_disjoint(trained, held_out), ()
 
 
 def _objectives(recipe: Recipe) -> Iterator[Check]:
@@ -89,7 +105,10 @@ def _objectives(recipe: Recipe) -> Iterator[Check]:
             def explain(rl: RLStage = rl) -> tuple[str, tuple[str, ...]]:
                 objective = rl.build_objective()
                 per_step = rl.prompts_per_step * rl.group_size
-                text = f"{objective.name}; {rl.prompts_per_step} prompts × {rl.group_size} = {per_step} completions a step"
+                text = (
+                    f"{objective.name}; {rl.prompts_per_step} prompts × {rl.group_size} = "
+                    f"{per_step} completions a step"
+                )
                 return text, tuple(describe(objective))
 
             yield _try(f"objective of {stage.name}", explain)
@@ -108,7 +127,11 @@ def _prompts(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
         prompting = load_prompting(recipe.model)
         found.append(prompting)
         kind = "chat template" if prompting.chat else "plain text"
-        return f"{recipe.model.path}: {len(prompting.tokenizer)} tokens, {kind}, context {prompting.context}", ()
+        return (
+            f"{recipe.model.path}: {len(prompting.tokenizer)} tokens, {kind}, context "
+            f"{prompting.context}",
+            (),
+        )
 
     yield _try("model", tokenizer)
     if not found:
@@ -118,55 +141,78 @@ def _prompts(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
             problems = tasks[stage.task]
             yield _try(
                 f"prompts of {stage.name}",
-                lambda stage=stage, problems=problems: _rendered(found[0], stage, problems),  # type: ignore[misc]
+                partial(_rendered, found[0], stage, problems),
             )
 
 
-def _rendered(prompting: Policy, stage: SFTStage | RLStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
+def _rendered(
+    prompting: Policy, stage: SFTStage | RLStage, data: TaskData
+) -> tuple[str, tuple[str, ...]]:
     if isinstance(stage, SFTStage):
         bare = next((p for p in data.problems if p.worked is None), None)
         if bare is not None:
-            raise UserError(f"tasks.{stage.task}.worked: problem {bare.id} has no worked solution; name its column")
+            raise UserError(
+                f"tasks.{stage.task}.worked: problem {bare.id} has no worked solution; name its "
+                "column"
+            )
         longest = max(len(render_example(prompting, p, p.worked or "")[0]) for p in data.problems)
     else:
-        longest = max(len(render_prompt(prompting, p)) for p in data.problems) + stage.sampling.max_tokens
+        longest = (
+            max(len(render_prompt(prompting, p)) for p in data.problems) + stage.sampling.max_tokens
+        )
         if longest > prompting.context:
             raise UserError(
-                f"stages.{stage.name}.sampling.max_tokens: the longest prompt and {stage.sampling.max_tokens} tokens "
-                f"make {longest}, more than the context of {prompting.context}; lower it or raise model.context"
+                f"stages.{stage.name}.sampling.max_tokens: the longest prompt and "
+                f"{stage.sampling.max_tokens} tokens "
+                f"make {longest}, more than the context of {prompting.context}; lower it or raise "
+                "model.context"
             )
     shown = [f"{p.id}: {prompt_text(prompting, p.messages)!r}" for p in data.problems[:SHOWN]]
     if isinstance(stage, SFTStage):
         shown = [f"{line} → {p.worked!r}" for line, p in zip(shown, data.problems, strict=False)]
-    return f"at most {longest} tokens with the completion; the first {len(shown)} as the model sees them", tuple(shown)
+    return (
+        f"at most {longest} tokens with the completion; the first {len(shown)} as the model sees "
+        "them",
+        tuple(shown),
+    )
 
 
 def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
-    checked = {stage.task for stage in recipe.stages if isinstance(stage, RLStage)} | set(recipe.evaluation.tasks)
-    problems = [p for name in checked if name in tasks for p in tasks[name].problems]
-    for config in dict.fromkeys([recipe.verifier.model_dump_json(), (recipe.evaluation.verifier or recipe.verifier).model_dump_json()]):
-        verifier = build(type(recipe.verifier).model_validate_json(config))
-        try:
-            faults = verify_golds(verifier, problems)
-        finally:
-            verifier.close()
-        if faults:
-            raise gold_error(faults, len(problems))
-    return f"each of {len(problems)} gold answers verifies against itself", ()
+    held_out = set(recipe.evaluation.tasks)
+    trained = {stage.task for stage in recipe.stages if isinstance(stage, RLStage)}
+    judge = recipe.evaluation.verifier
+    uses = [(recipe.verifier, trained if judge else trained | held_out)]
+    if judge is not None:
+        uses.append((judge, held_out))
+    count = 0
+    for config, names in uses:
+        problems = problems_of(tasks, names)
+        build(config, problems).close()
+        count += len(problems)
+    return f"each of {count} gold answers verifies against itself", ()
 
 
 def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
     device = pick_device(recipe)
-    budgets = [s.update.tokens_per_micro_batch if isinstance(s, RLStage) else s.tokens_per_micro_batch for s in recipe.stages]
+    budgets = [
+        s.update.tokens_per_micro_batch if isinstance(s, RLStage) else s.tokens_per_micro_batch
+        for s in recipe.stages
+    ]
     rl = [stage for stage in recipe.stages if isinstance(stage, RLStage)]
-    rows = [min(recipe.engine.max_rows, s.prompts_per_step * s.group_size) * s.sampling.max_tokens for s in rl]
+    rows = [
+        min(recipe.engine.max_rows, s.prompts_per_step * s.group_size) * s.sampling.max_tokens
+        for s in rl
+    ]
     reference = any(stage.build_objective().needs_reference for stage in rl)
-    estimate = estimate_memory(recipe.model, Workload(max(rows, default=0), max(budgets), reference), device)
+    estimate = estimate_memory(
+        recipe.model, Workload(max(rows, default=0), max(budgets), reference), device
+    )
     lines = tuple(f"{what}: {size}" for what, size in estimate.rows())
     available = _available(device)
     if available is not None and estimate.total > available:
         raise UserError(
-            f"model: needs about {estimate.total / 2**30:.1f} GiB and {device} has {available / 2**30:.1f}; set model.lora, "
+            f"model: needs about {estimate.total / 2**30:.1f} GiB and {device} has "
+            f"{available / 2**30:.1f}; set model.lora, "
             "model.gradient_checkpointing=true, or a smaller tokens_per_micro_batch"
         )
     return f"about {estimate.total / 2**30:.2f} GiB on {device}", lines

@@ -28,7 +28,9 @@ from lydite.watch.samples import write_sample_file
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What is measured and how: problems by task, the verifier, how completions are drawn and how many."""
+    """What is measured and how: problems by task, the verifier, how completions are drawn and how
+    many.
+    """
 
     tasks: Mapping[str, TaskData]
     verifier: VerifierConfig
@@ -38,7 +40,9 @@ class Measurement:
     device: str = "cpu"
     recipe: Recipe | None = None
 
-    def with_sampling(self, samples: int | None, temperature: float | None, max_tokens: int | None) -> Measurement:
+    def with_sampling(
+        self, samples: int | None, temperature: float | None, max_tokens: int | None
+    ) -> Measurement:
         """The same with what is given in place of what the recipe says."""
         params = replace(
             self.params,
@@ -52,11 +56,17 @@ class Measurement:
         if self.recipe is None:
             return config
         ours = self.recipe.model
-        return config.model_copy(update={"chat": ours.chat, "thinking": ours.thinking, "dtype": ours.dtype})
+        return config.model_copy(
+            update={"chat": ours.chat, "thinking": ours.thinking, "dtype": ours.dtype}
+        )
 
 
 def load_measurement(
-    tasks: Sequence[str], recipe: str | None, columns: Mapping[str, Any], verifier: str | None, seed: int
+    tasks: Sequence[str],
+    recipe: str | None,
+    columns: Mapping[str, Any],
+    verifier: str | None,
+    seed: int,
 ) -> Measurement:
     """Reads the problems: of files with these ``columns``, or of a recipe's tasks by name.
 
@@ -64,26 +74,34 @@ def load_measurement(
         UserError: a task that the recipe does not define, or a file that cannot be read.
     """
     if recipe is None:
-        named = {Path(path).stem: validate(TaskConfig, {**columns, "path": path}, path) for path in tasks}
+        named = {
+            Path(path).stem: validate(TaskConfig, {**columns, "path": path}, path) for path in tasks
+        }
         data = {name: load_task(name, config, seed) for name, config in named.items()}
-        chosen = validate(VerifierConfig, {"rewards": [{"kind": verifier or "math"}]}, "--verifier")
+        chosen = validate(VerifierConfig, {"rewards": verifier or "math"}, "--verifier")
         return Measurement(data, chosen, SamplingConfig(temperature=0.0).params(), seed=seed)
     loaded = load_recipe(find_recipe(recipe))
     for name in tasks:
         if name not in loaded.tasks:
-            raise UserError(f"--tasks: {recipe} has no task {name!r}; it has {', '.join(loaded.tasks)}")
+            raise UserError(
+                f"--tasks: {recipe} has no task {name!r}; it has {', '.join(loaded.tasks)}"
+            )
     data = {name: load_task(name, loaded.tasks[name], loaded.seed) for name in tasks}
     chosen = loaded.evaluation.verifier or loaded.verifier
     if verifier is not None:
-        chosen = validate(VerifierConfig, {"rewards": [{"kind": verifier}]}, "--verifier")
+        chosen = validate(VerifierConfig, {"rewards": verifier}, "--verifier")
     held_out = loaded.evaluation
-    return Measurement(data, chosen, held_out.sampling.params(), held_out.samples, seed, recipe=loaded)
+    return Measurement(
+        data, chosen, held_out.sampling.params(), held_out.samples, seed, recipe=loaded
+    )
 
 
 class _Watched:
     """An engine that tells how far it is."""
 
-    def __init__(self, engine: LocalEngine | PaddedEngine, tell: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, engine: LocalEngine | PaddedEngine, tell: Callable[[Progress], None]
+    ) -> None:
         self.version = engine.version
         self._engine = engine
         self._tell = tell
@@ -111,7 +129,9 @@ def evaluate_model(
             def tell(progress: Progress, name: str = name) -> None:
                 on_progress(name, progress)
 
-            found[name] = evaluate(name, prompts, _Watched(engine, tell), verifier, plan.params, plan.samples)
+            found[name] = evaluate(
+                name, prompts, _Watched(engine, tell), verifier, plan.params, plan.samples
+            )
         return found
     finally:
         verifier.close()
@@ -124,7 +144,9 @@ def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
         table.add_column(heading, justify="left" if heading == "task" else "right")
     for name, evaluation in found.items():
         lengths = f"{evaluation.mean_length:.0f}"
-        cut = sum(a.completion.finish == "length" for a in evaluation.answers) / max(1, len(evaluation.answers))
+        cut = sum(a.completion.finish == "length" for a in evaluation.answers) / max(
+            1, len(evaluation.answers)
+        )
         table.add_row(name, *_figures(evaluation.interval), lengths, f"{cut:.0%}")
         tags = dict.fromkeys(a.prompt.problem.tag for a in evaluation.answers)
         for tag in tags if len(tags) > 1 else ():

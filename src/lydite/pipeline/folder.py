@@ -40,7 +40,8 @@ class RunFolder:
         """Holds the folder for one process, new or from the same recipe.
 
         Raises:
-            UserError: the folder belongs to another recipe, holds something else, or another process is at work.
+            UserError: the folder belongs to another recipe, holds something else, or another
+                process is at work.
         """
         self.refuse_foreign(recipe)
         self.path.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,10 @@ class RunFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(f"--out {self.path}: another process is running there; wait for it or choose another") from None
+                raise UserError(
+                    f"--out {self.path}: another process is running there; wait for it or choose "
+                    "another"
+                ) from None
             if not self.recipe.exists():
                 text = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True)
                 write_atomic(self.recipe, text.encode())
@@ -62,14 +66,18 @@ class RunFolder:
             raise UserError(f"--out {self.path}: is a file; choose a folder")
         if not self.recipe.exists():
             if any(item.name != ".lock" for item in self.path.iterdir()):
-                raise UserError(f"--out {self.path}: holds files but no recipe.yaml, so it is not a run; choose another")
+                raise UserError(
+                    f"--out {self.path}: holds files but no recipe.yaml, so it is not a run; "
+                    "choose another"
+                )
             return
         theirs = yaml.safe_load(self.recipe.read_text())
         found = differences(theirs, resolved(recipe))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise UserError(
-                f"--out {self.path}: is a run of another recipe; there and here differ in {found[0]}{more}; "
+                f"--out {self.path}: is a run of another recipe; there and here differ in "
+                f"{found[0]}{more}; "
                 "choose another --out, or give the recipe it was started with"
             )
 

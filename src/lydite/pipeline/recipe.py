@@ -1,4 +1,6 @@
-"""A recipe: everything a run is, in one file. ``lydite run`` reads it, the Python interface builds it."""
+"""A recipe: everything a run is, in one file. ``lydite run`` reads it, the Python interface builds
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +30,24 @@ class EvalConfig(Config):
     tasks: tuple[str, ...] = Field((), description="Names under `tasks` that no stage trains on.")
     samples: int = Field(1, ge=1, description="Completions per problem (avg@k).")
     sampling: SamplingConfig = Field(
-        SamplingConfig(temperature=0.0), description="How held-out completions are drawn; greedy by default."
+        SamplingConfig(temperature=0.0),
+        description="How held-out completions are drawn; greedy by default.",
     )
-    every: int | None = Field(None, ge=1, description="Steps between evaluations inside a stage; null: start and end.")
+    every: int | None = Field(
+        None, ge=1, description="Steps between evaluations inside a stage; null: start and end."
+    )
     verifier: VerifierConfig | None = Field(
-        None, description="A verifier of its own, for example a stricter one; the recipe's when null."
+        None,
+        description="A verifier of its own, for example a stricter one; the recipe's when null.",
     )
 
 
 class StageBase(Config):
     """What every stage has."""
 
-    name: str = Field("", pattern=r"^[A-Za-z0-9_.-]*$", description="Name of the stage; its kind when not given.")
+    name: str = Field(
+        "", pattern=r"^[A-Za-z0-9_.-]*$", description="Name of the stage; its kind when not given."
+    )
     task: str = Field("train", description="Name under `tasks` of what it trains on.")
     start_from: str | None = Field(
         None, description="Stage whose model it starts from, or `model`; null: the stage before it."
@@ -47,7 +55,9 @@ class StageBase(Config):
 
 
 class SFTStage(StageBase, SFTConfig):
-    """Supervised fine-tuning on worked examples: cold start, distillation, or a rough base for a tiny model."""
+    """Supervised fine-tuning on worked examples: cold start, distillation, or a rough base for a
+    tiny model.
+    """
 
     kind: Literal["sft"]
 
@@ -64,20 +74,27 @@ Stage = Annotated[SFTStage | RLStage, Field(discriminator="kind")]
 class CheckpointConfig(Config):
     """How much work a kill can cost."""
 
-    every: int | None = Field(25, ge=1, description="Steps between checkpoints; null: only at the end of a stage.")
+    every: int | None = Field(
+        25, ge=1, description="Steps between checkpoints; null: only at the end of a stage."
+    )
     keep: int = Field(1, ge=1, description="Checkpoints kept per stage.")
 
 
 class Recipe(Config):
     """The whole of a run."""
 
-    name: str = Field("run", pattern=NAME, description="Names the run; its folder is `runs/NAME` unless --out says else.")
+    name: str = Field(
+        "run",
+        pattern=NAME,
+        description="Names the run; its folder is `runs/NAME` unless --out says else.",
+    )
     seed: int = Field(0, description="Everything random in the run is addressed by it.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model lives.")
     model: ModelConfig = Field(description="What is trained.")
     tasks: dict[str, TaskConfig] = Field({}, description="Problems, by name.")
     verifier: VerifierConfig = Field(
-        VerifierConfig.model_validate({"rewards": [{"kind": "math"}]}), description="What scores completions."
+        VerifierConfig.model_validate({"rewards": [{"kind": "math"}]}),
+        description="What scores completions.",
     )
     engine: EngineConfig = Field(EngineConfig(), description="The rollout engine.")
     evaluation: EvalConfig = Field(EvalConfig(), description="Held-out evaluation.")
@@ -91,7 +108,9 @@ class Recipe(Config):
         if not isinstance(stages, Iterable) or isinstance(stages, str | dict):
             raise ValueError("write a list of stages, each with a kind (sft or rl)")
         return [
-            {**stage, "name": stage.get("name") or stage.get("kind", "")} if isinstance(stage, dict) else stage
+            {**stage, "name": stage.get("name") or stage.get("kind", "")}
+            if isinstance(stage, dict)
+            else stage
             for stage in stages
         ]
 
@@ -100,7 +119,10 @@ class Recipe(Config):
         names: list[str] = []
         for index, stage in enumerate(self.stages):
             if stage.name in names or stage.name == "model":
-                raise ValueError(f"stages.{index}.name: {stage.name!r} is taken; names are unique and not `model`")
+                raise ValueError(
+                    f"stages.{index}.name: {stage.name!r} is taken; names are unique and not "
+                    "`model`"
+                )
             if stage.start_from not in (None, "model", *names):
                 raise ValueError(
                     f"stages.{index}.start_from: no earlier stage {stage.start_from!r}; "
@@ -132,9 +154,17 @@ def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
     known = {*recipe.tasks, *given}
     for index, stage in enumerate(recipe.stages):
         if stage.task not in known:
-            raise UserError(f"stages.{index}.task: no task {stage.task!r}; defined: {', '.join(sorted(known)) or 'none'}")
+            raise UserError(
+                f"stages.{index}.task: no task {stage.task!r}; defined: "
+                f"{', '.join(sorted(known)) or 'none'}"
+            )
         if stage.task in recipe.evaluation.tasks:
-            raise UserError(f"evaluation.tasks: {stage.task!r} is trained on by stage {stage.name!r}; hold out another")
+            raise UserError(
+                f"evaluation.tasks: {stage.task!r} is trained on by stage {stage.name!r}; hold "
+                "out another"
+            )
     for name in recipe.evaluation.tasks:
         if name not in known:
-            raise UserError(f"evaluation.tasks: no task {name!r}; defined: {', '.join(sorted(known)) or 'none'}")
+            raise UserError(
+                f"evaluation.tasks: no task {name!r}; defined: {', '.join(sorted(known)) or 'none'}"
+            )

@@ -1,7 +1,8 @@
-"""Runs a recipe: stage after stage, each from an artifact to an artifact, each evaluated before and after.
+"""Runs a recipe: stage after stage, each from an artifact to an artifact, each evaluated before and
+after.
 
-Everything it decides can be read from the run's folder, so the same command given again goes on where the last
-one stopped, whatever stopped it.
+Everything it decides can be read from the run's folder, so the same command given again goes on
+where the last one stopped, whatever stopped it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 import lydite
 from lydite.config import UserError
@@ -53,12 +54,16 @@ from lydite.watch.events import (
 )
 from lydite.watch.samples import write_samples
 
-SHOWN_ANSWERS = 3
+SHOWN_ANSWERS = 20
+"""Answers kept in the log of an evaluation, for people to read; every one is in ``samples/``."""
+SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a Python caller hands over instead of naming it in the recipe: tasks by name, and the verifier."""
+    """What a Python caller hands over instead of naming it in the recipe: tasks by name, and the
+    verifier.
+    """
 
     tasks: Mapping[str, TaskData] = field(default_factory=dict)
     verifier: Verifier | None = None
@@ -73,13 +78,16 @@ class Finished:
     stages: tuple[StageSummary, ...]
 
 
-def run_recipe(recipe: Recipe, out: Path, given: Given | None = None, listeners: Sequence[Listener] = ()) -> Finished:
+def run_recipe(
+    recipe: Recipe, out: Path, given: Given | None = None, listeners: Sequence[Listener] = ()
+) -> Finished:
     """Runs or resumes a recipe in the folder ``out``.
 
     ``listeners`` hear every event, those of earlier attempts first.
 
     Raises:
-        UserError: something the user can mend; what is in the folder stays, and the same call goes on from there.
+        UserError: something the user can mend; what is in the folder stays, and the same call goes
+            on from there.
     """
     given = given or Given()
     check_tasks(recipe, given.tasks)
@@ -104,11 +112,19 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     Raises:
         UserError: a task cannot be read, or a held-out question is trained on.
     """
-    tasks = {name: given.get(name) or load_task(name, recipe.tasks[name], recipe.seed) for name in recipe.task_names()}
+    tasks = {
+        name: given.get(name) or load_task(name, recipe.tasks[name], recipe.seed)
+        for name in recipe.task_names()
+    }
     for name in recipe.evaluation.tasks:
         for stage in recipe.stages:
             check_disjoint(tasks[stage.task].problems, tasks[name].problems)
     return tasks
+
+
+def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[Problem]:
+    """The problems of the named tasks, in the order of the recipe."""
+    return [problem for name, data in tasks.items() if name in names for problem in data.problems]
 
 
 def pick_device(recipe: Recipe) -> str:
@@ -116,7 +132,9 @@ def pick_device(recipe: Recipe) -> str:
     if recipe.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if recipe.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("device: cuda was asked for and torch sees no GPU; use device=cpu or device=auto")
+        raise UserError(
+            "device: cuda was asked for and torch sees no GPU; use device=cpu or device=auto"
+        )
     return recipe.device
 
 
@@ -124,7 +142,12 @@ class _Run:
     """One attempt at a recipe."""
 
     def __init__(
-        self, recipe: Recipe, folder: RunFolder, tasks: dict[str, TaskData], log: EventLog, verifier: Verifier | None
+        self,
+        recipe: Recipe,
+        folder: RunFolder,
+        tasks: dict[str, TaskData],
+        log: EventLog,
+        verifier: Verifier | None,
     ) -> None:
         self._recipe = recipe
         self._folder = folder
@@ -132,10 +155,15 @@ class _Run:
         self._log = log
         self._device = pick_device(recipe)
         self._began = time.perf_counter()
-        everything = [problem for data in tasks.values() for problem in data.problems]
-        self._verifier = verifier or build(recipe.verifier, everything)
         judge = recipe.evaluation.verifier
-        self._judge = self._verifier if judge is None else build(judge, everything)
+        held_out = set(recipe.evaluation.tasks)
+        trained = {stage.task for stage in recipe.stages if stage.kind == "rl"}
+        self._verifier = verifier or build(
+            recipe.verifier, problems_of(tasks, trained if judge else trained | held_out)
+        )
+        self._judge = (
+            self._verifier if judge is None else build(judge, problems_of(tasks, held_out))
+        )
 
     def close(self) -> None:
         """Ends the worker processes."""
@@ -150,7 +178,9 @@ class _Run:
         artifacts = {"model": root}
         last = "model"
         for stage in self._recipe.stages:
-            artifacts[stage.name] = self._stage(stage, artifacts[stage.start_from or last], stage.start_from or last)
+            artifacts[stage.name] = self._stage(
+                stage, artifacts[stage.start_from or last], stage.start_from or last
+            )
             last = stage.name
             self._summarise()
         _copy_model(artifacts[last].model, self._folder.model)
@@ -163,7 +193,8 @@ class _Run:
         }
         self._log.append(
             RunDone(
-                seconds=time.perf_counter() - self._began, files={name: str(path) for name, path in files.items()}
+                seconds=time.perf_counter() - self._began,
+                files={name: str(path) for name, path in files.items()},
             )
         )
         return Finished(self._folder.path, self._folder.model, stages)
@@ -171,9 +202,8 @@ class _Run:
     def _announce(self) -> None:
         versions = {
             "lydite": lydite.__version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
             "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers")},
         }
         self._log.append(
             RunStarted(
@@ -231,19 +261,36 @@ class _Run:
         artifact = save_artifact(home, lineage)
         seconds = sum(e.metrics.get("seconds", 0.0) for e in self._events_of(stage.name))
         self._log.append(
-            StageDone(stage=stage.name, step=trainer.total, steps=trainer.total, seconds=seconds, artifact=str(home))
+            StageDone(
+                stage=stage.name,
+                step=trainer.total,
+                steps=trainer.total,
+                seconds=seconds,
+                artifact=str(home),
+            )
         )
         return artifact
 
     def _events_of(self, stage: str) -> list[Any]:
-        return [e for e in read_events(self._folder.events) if e.stage == stage and hasattr(e, "metrics")]
+        return [
+            e
+            for e in read_events(self._folder.events)
+            if e.stage == stage and hasattr(e, "metrics")
+        ]
 
     def _load(self, parent: Artifact, fresh: bool) -> Policy:
-        """The starting weights. Always from disk, so that a resumed run starts from the very same ones."""
+        """The starting weights. Always from disk, so that a resumed run starts from the very same
+        ones.
+        """
         config = self._recipe.model
         if not fresh:
             config = config.model_copy(
-                update={"path": str(parent.model), "init": {}, "vocabulary": None, "tokenizer": None}
+                update={
+                    "path": str(parent.model),
+                    "init": {},
+                    "vocabulary": None,
+                    "tokenizer": None,
+                }
             )
         return load_policy(config, self._device, self._recipe.seed)
 
@@ -254,25 +301,49 @@ class _Run:
         objective = stage.build_objective()
         reference = Reference(policy).active if objective.needs_reference else None
         learner = Learner(policy, stage.optimizer, stage.update, reference)
-        parts = RLParts(engine, self._verifier, learner, objective, self._recipe.verifier.limits.fail_rate)
-        return RLTrainer(stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed)
+        parts = RLParts(
+            engine, self._verifier, learner, objective, self._recipe.verifier.limits.fail_rate
+        )
+        return RLTrainer(
+            stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed
+        )
 
     def _evaluate(
-        self, stage: str, step: int, task: str, prompts: Sequence[Prompt], engine: Engine, parent: str
+        self,
+        stage: str,
+        step: int,
+        task: str,
+        prompts: Sequence[Prompt],
+        engine: Engine,
+        parent: str,
     ) -> None:
-        """Logs the held-out score; at a stage's start, the one its starting model got at the end of its own stage."""
+        """Logs the held-out score; at a stage's start, the one its starting model got at the end of
+        its own stage.
+        """
         if step == 0 and (known := self._known(parent, task)) is not None:
-            again = {f: getattr(known, f) for f in ("task", "avg", "lo", "hi", "n", "k", "scores", "answers")}
-            self._log.append(Evaluated(stage=stage, step=0, metrics={**known.metrics, "seconds": 0.0}, **again))
+            again = {
+                f: getattr(known, f)
+                for f in ("task", "avg", "lo", "hi", "n", "k", "scores", "answers")
+            }
+            self._log.append(
+                Evaluated(stage=stage, step=0, metrics={**known.metrics, "seconds": 0.0}, **again)
+            )
             return
         began = time.perf_counter()
         config = self._recipe.evaluation
-        result = evaluate(task, prompts, engine, self._judge, config.sampling.params(), config.samples)
+        result = evaluate(
+            task, prompts, engine, self._judge, config.sampling.params(), config.samples
+        )
         write_samples(self._folder.samples, f"{stage}-{task}", step, result.samples(step))
         if result.undecided:
-            message = f"{result.undecided} held-out answers of {task} could not be judged and are left out"
+            message = (
+                f"{result.undecided} held-out answers of {task} could not be judged and are left "
+                "out"
+            )
             self._log.append(Warned(stage=stage, step=step, code="undecided", message=message))
-        self._log.append(_evaluated(stage, step, result, config.samples, time.perf_counter() - began))
+        self._log.append(
+            _evaluated(stage, step, result, config.samples, time.perf_counter() - began)
+        )
 
     def _known(self, parent: str, task: str) -> Evaluated | None:
         found = [
@@ -286,12 +357,18 @@ class _Run:
         stages = summarise(read_events(self._folder.events))
         write_json(
             self._folder.summary,
-            {"name": self._recipe.name, "seed": self._recipe.seed, "stages": [s.as_json() for s in stages]},
+            {
+                "name": self._recipe.name,
+                "seed": self._recipe.seed,
+                "stages": [s.as_json() for s in stages],
+            },
         )
         return stages
 
 
-def _evaluated(stage: str, step: int, result: Evaluation, samples: int, seconds: float) -> Evaluated:
+def _evaluated(
+    stage: str, step: int, result: Evaluation, samples: int, seconds: float
+) -> Evaluated:
     interval = result.interval
     shown: list[Answer] = []
     for answered in result.answers:
@@ -300,7 +377,10 @@ def _evaluated(stage: str, step: int, result: Evaluation, samples: int, seconds:
             correct = answered.verdict.outcome == "correct"
             shown.append(
                 Answer(
-                    problem_id=problem.id, prompt=problem.question, completion=answered.completion.text, correct=correct
+                    problem_id=problem.id,
+                    prompt=problem.question,
+                    completion=answered.completion.text[:SHOWN_CHARACTERS],
+                    correct=correct,
                 )
             )
     scores = {name: sum(values) / len(values) for name, values in result.scores.items() if values}
@@ -328,7 +408,8 @@ def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> l
     missing = [problem.id for problem in problems if problem.worked is None]
     if missing:
         raise UserError(
-            f"tasks.{stage.task}.worked: {len(missing)} problems have no worked solution, such as {missing[0]}; "
+            f"tasks.{stage.task}.worked: {len(missing)} problems have no worked solution, such as "
+            f"{missing[0]}; "
             "name the column that holds it"
         )
     found = []

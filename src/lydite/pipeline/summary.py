@@ -23,7 +23,9 @@ class TaskScore:
         return paired_difference(self.before.scores, self.after.scores)
 
     def as_json(self) -> dict[str, Any]:
-        """``avg``, ``ci95``, ``n``, ``k`` after the stage; ``before`` likewise; ``change`` with its interval."""
+        """``avg``, ``ci95``, ``n``, ``k`` after the stage; ``before`` likewise; ``change`` with its
+        interval.
+        """
         change = self.change
         return {
             **_score(self.after),
@@ -61,7 +63,9 @@ def summarise(events: Iterable[Event]) -> tuple[StageSummary, ...]:
     """One record per stage that has begun, in order."""
     found = list(events)
     starts = {e.stage: e for e in found if isinstance(e, StageStarted)}
-    return tuple(_stage(start, [e for e in found if e.stage == name]) for name, start in starts.items())
+    return tuple(
+        _stage(start, [e for e in found if e.stage == name]) for name, start in starts.items()
+    )
 
 
 def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
@@ -74,4 +78,6 @@ def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
         ordered = sorted((e for e in seen if e.task == task), key=lambda e: e.step)
         scores[task] = TaskScore(ordered[0], ordered[-1])
     seconds = done.seconds if done else sum(e.metrics.get("seconds", 0.0) for e in steps)
-    return StageSummary(start.stage, start.stage_kind, seconds, max((e.step for e in steps), default=0), scores)
+    return StageSummary(
+        start.stage, start.stage_kind, seconds, max((e.step for e in steps), default=0), scores
+    )

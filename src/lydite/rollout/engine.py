@@ -12,7 +12,8 @@ from torch import Tensor
 
 from lydite.config import Config, UserError
 from lydite.model.policy import Policy
-from lydite.ops.linear import fast_products, linear
+from lydite.ops.head import logits_of
+from lydite.ops.linear import fast_products
 from lydite.ops.sampling import address_key
 from lydite.types import Request, SamplingParams
 
@@ -145,9 +146,4 @@ class Head:
         return self._weight.shape[0]
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        logits = linear(hidden, self._weight, self._bias).float()
-        if self._scale.scale != 1:
-            logits = logits * self._scale.scale
-        if self._scale.softcap is not None:
-            logits = torch.tanh(logits / self._scale.softcap) * self._scale.softcap
-        return logits
+        return logits_of(hidden, self._weight, self._bias, self._scale)

@@ -1,4 +1,6 @@
-"""Cuts a step into micro-batches by a budget of tokens. How it is cut never changes the gradient, only the memory."""
+"""Cuts a step into micro-batches by a budget of tokens. How it is cut never changes the gradient,
+only the memory.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from lydite.types import TrainBatch, TrainGroup
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Completions of one prompt that are run together: ``rows`` are their places in the whole batch, counted flat."""
+    """Completions of one prompt that are run together: ``rows`` are their places in the whole
+    batch, counted flat.
+    """
 
     group: TrainGroup
     members: tuple[int, ...]
@@ -21,14 +25,17 @@ class Piece:
 
     @property
     def tokens(self) -> int:
-        return len(self.group.prompt_ids) + sum(len(self.group.sequences[m].token_ids) for m in self.members)
+        return len(self.group.prompt_ids) + sum(
+            len(self.group.sequences[m].token_ids) for m in self.members
+        )
 
 
 def micro_batches(batch: TrainBatch, budget: int) -> list[list[Piece]]:
-    """Pieces of at most ``budget`` tokens each (a single longer completion goes alone), longest first.
+    """Pieces of at most ``budget`` tokens each (a single longer completion goes alone), longest
+    first.
 
-    Longest first, because like lengths then share a micro-batch (little padding in attention) and the peak of
-    memory comes first: a batch that will not fit fails at once.
+    Longest first, because like lengths then share a micro-batch (little padding in attention) and
+    the peak of memory comes first: a batch that will not fit fails at once.
     """
     pieces = sorted(_pieces(batch, budget), key=lambda piece: (-piece.longest, piece.rows))
     found: list[list[Piece]] = []
@@ -43,7 +50,9 @@ def micro_batches(batch: TrainBatch, budget: int) -> list[list[Piece]]:
 
 
 def _pieces(batch: TrainBatch, budget: int) -> list[Piece]:
-    """Every group, cut where it alone is over budget; empty completions have nothing to learn from and are left out."""
+    """Every group, cut where it alone is over budget; empty completions have nothing to learn from
+    and are left out.
+    """
     found: list[Piece] = []
     first = 0
     for group in batch.groups:
@@ -65,6 +74,8 @@ def _pieces(batch: TrainBatch, budget: int) -> list[Piece]:
 
 
 def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
-    """Cuts a rollout into ``parts`` batches for as many optimiser steps, every ``parts``-th group to each."""
+    """Cuts a rollout into ``parts`` batches for as many optimiser steps, every ``parts``-th group
+    to each.
+    """
     cut = [batch.groups[part::parts] for part in range(min(parts, len(batch.groups)))]
     return [TrainBatch(groups, batch.temperature) for groups in cut]

@@ -1,7 +1,7 @@
 """Checkpoints that a ``kill -9`` cannot tear: written beside, fsynced, renamed.
 
-A checkpoint is a folder ``step-000120`` with ``tensors.safetensors`` and ``state.json``. A folder of that name is
-whole by construction, so a reader takes the newest one and never has to guess.
+A checkpoint is a folder ``step-000120`` with ``tensors.safetensors`` and ``state.json``. A folder
+of that name is whole by construction, so a reader takes the newest one and never has to guess.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path
     try:
         tensors = {key: _owned(value) for key, value in checkpoint.tensors.items()}
         save_file(tensors, partial / "tensors.safetensors")
-        (partial / "state.json").write_text(json.dumps({"step": checkpoint.step, **checkpoint.state}))
+        (partial / "state.json").write_text(
+            json.dumps({"step": checkpoint.step, **checkpoint.state})
+        )
         for part in partial.iterdir():
             fsync(part)
         fsync(partial)
@@ -58,12 +60,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint under ``folder``, or None. Left-overs of a write that was cut short are ignored."""
+    """The newest checkpoint under ``folder``, or None. Left-overs of a write that was cut short are
+    ignored.
+    """
     found = _steps(folder)
     if not found:
         return None
     state = json.loads((found[-1] / "state.json").read_text())
-    return Checkpoint(step=state.pop("step"), tensors=load_file(found[-1] / "tensors.safetensors"), state=state)
+    return Checkpoint(
+        step=state.pop("step"), tensors=load_file(found[-1] / "tensors.safetensors"), state=state
+    )
 
 
 def fsync(path: Path) -> None:
@@ -80,7 +86,13 @@ def _steps(folder: Path) -> list[Path]:
 
 
 def _owned(tensor: Tensor) -> Tensor:
-    """Safetensors refuses tensors that share storage; tied weights are saved once by the caller, views copied here."""
+    """Safetensors refuses tensors that share storage; tied weights are saved once by the caller,
+    views copied here.
+    """
     plain = tensor.detach()
     whole = plain.untyped_storage().nbytes() == plain.numel() * plain.element_size()
-    return plain.contiguous() if whole and plain.is_contiguous() else plain.clone(memory_format=torch.contiguous_format)
+    return (
+        plain.contiguous()
+        if whole and plain.is_contiguous()
+        else plain.clone(memory_format=torch.contiguous_format)
+    )

@@ -1,4 +1,6 @@
-"""Held-out accuracy: sample, verify, count. Reward shaping plays no part; only the verdict's outcome does."""
+"""Held-out accuracy: sample, verify, count. Reward shaping plays no part; only the verdict's
+outcome does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from lydite.config import Config
-from lydite.types import Completion, Engine, Group, Outcome, Problem, Request, SamplingParams, Verdict, Verifier
+from lydite.types import (
+    Completion,
+    Engine,
+    Group,
+    Outcome,
+    Problem,
+    Request,
+    SamplingParams,
+    Verdict,
+    Verifier,
+)
 from lydite.watch.intervals import Interval, accuracy_interval
 from lydite.watch.samples import Sample, samples_of
 
@@ -19,10 +31,19 @@ class SamplingConfig(Config):
     """How completions are drawn."""
 
     max_tokens: int = Field(512, ge=1, description="Most tokens in a completion.")
-    temperature: float = Field(1.0, ge=0, description="Divides the logits; 0 takes the likeliest token.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that hold this much probability.")
+    temperature: float = Field(
+        1.0, ge=0, description="Divides the logits; 0 takes the likeliest token."
+    )
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Keep the likeliest tokens that hold this much probability."
+    )
     top_k: int = Field(0, ge=0, description="Keep this many likeliest tokens; 0 is off.")
-    min_p: float = Field(0.0, ge=0, lt=1, description="Drop tokens below this share of the likeliest one's probability.")
+    min_p: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Drop tokens below this share of the likeliest one's probability.",
+    )
     stop: tuple[str, ...] = Field((), description="Texts that end a completion.")
 
     def params(self) -> SamplingParams:
@@ -49,7 +70,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """``scores[id]`` holds 1.0 or 0.0 for each decided sample of a problem; ``undecided`` counts the rest."""
+    """``scores[id]`` holds 1.0 or 0.0 for each decided sample of a problem; ``undecided`` counts
+    the rest.
+    """
 
     task: str
     scores: dict[str, list[float]]
@@ -66,24 +89,31 @@ class Evaluation:
         """Tokens per completion."""
         return sum(len(a.completion.token_ids) for a in self.answers) / max(1, len(self.answers))
 
-
     def samples(self, step: int) -> list[Sample]:
         """Every answer as a row for disk."""
         return [
             row
             for answer in self.answers
             for row in samples_of(
-                Group(answer.prompt.problem, [answer.completion], [answer.verdict]), [float("nan")], step
+                Group(answer.prompt.problem, [answer.completion], [answer.verdict]),
+                [float("nan")],
+                step,
             )
         ]
 
 
 def evaluate(
-    task: str, prompts: Sequence[Prompt], engine: Engine, verifier: Verifier, params: SamplingParams, samples: int
+    task: str,
+    prompts: Sequence[Prompt],
+    engine: Engine,
+    verifier: Verifier,
+    params: SamplingParams,
+    samples: int,
 ) -> Evaluation:
     """Samples ``samples`` completions of each prompt and counts those that verify as correct.
 
-    The noise does not depend on the training step, so two evaluations of one run differ by the policy alone.
+    The noise does not depend on the training step, so two evaluations of one run differ by the
+    policy alone.
     """
     requests = [Request(p.problem.id, p.token_ids, samples, params) for p in prompts]
     completions = engine.generate(requests)
@@ -93,5 +123,7 @@ def evaluate(
     scores: dict[str, list[float]] = {p.problem.id: [] for p in prompts}
     for answer in answers:
         if answer.verdict.outcome not in UNDECIDED:
-            scores[answer.prompt.problem.id].append(float(answer.verdict.outcome is Outcome.CORRECT))
+            scores[answer.prompt.problem.id].append(
+                float(answer.verdict.outcome is Outcome.CORRECT)
+            )
     return Evaluation(task, scores, answers, sum(a.verdict.outcome in UNDECIDED for a in answers))

@@ -1,7 +1,8 @@
 """The learner: log-probabilities and optimiser steps for a batch of groups, on one device.
 
-It knows no algorithm: it packs groups, runs the model, hands log-probabilities to the objective with counts taken
-over the whole step, and steps the optimiser. Micro-batches only decide how much memory that takes.
+It knows no algorithm: it packs groups, runs the model, hands log-probabilities to the objective
+with counts taken over the whole step, and steps the optimiser. Micro-batches only decide how much
+memory that takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lydite.model.scoring import score
 from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
 from lydite.objective.objective import Objective
+from lydite.ops.linear import fast_products
 from lydite.train.batching import Piece, micro_batches, split_groups
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
@@ -32,7 +34,9 @@ Reference = Callable[[], AbstractContextManager[nn.Module]]
 class UpdateConfig(Config):
     """How one rollout becomes optimiser steps."""
 
-    minibatches: int = Field(1, ge=1, description="Optimiser steps that a rollout is cut into; above 1 is off-policy.")
+    minibatches: int = Field(
+        1, ge=1, description="Optimiser steps that a rollout is cut into; above 1 is off-policy."
+    )
     epochs: int = Field(1, ge=1, description="Times each rollout is trained on.")
     tokens_per_micro_batch: int = Field(
         4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
@@ -46,7 +50,9 @@ class UpdateConfig(Config):
 class LearnerLike(Protocol):
     """What the RL loop asks of a learner, here or on a cluster."""
 
-    def update(self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]) -> dict[str, float]:
+    def update(
+        self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
+    ) -> dict[str, float]:
         """Trains on one rollout; ``progress`` is (rollout number from 0, how many in all)."""
         ...
 
@@ -59,29 +65,40 @@ class Learner:
     """Trains a policy in this process. The engine that samples may share its weights."""
 
     def __init__(
-        self, policy: Policy, optimizer: OptimizerConfig, update: UpdateConfig, reference: Reference | None = None
+        self,
+        policy: Policy,
+        optimizer: OptimizerConfig,
+        update: UpdateConfig,
+        reference: Reference | None = None,
     ) -> None:
         self.policy = policy
         self.config = update
         self.optimizer = Optimizer(policy.model, optimizer)
         self._reference = reference
 
-    def update(self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]) -> dict[str, float]:
-        """One or several optimiser steps on a rollout; metrics averaged over all the tokens trained on.
+    def update(
+        self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
+    ) -> dict[str, float]:
+        """One or several optimiser steps on a rollout; metrics averaged over all the tokens trained
+        on.
 
-        With one step per rollout the policy is its own old policy and the ratio is exactly 1, so old
-        log-probabilities are only computed when there are more.
+        With one step per rollout the policy is its own old policy and the ratio is exactly 1, so
+        old log-probabilities are only computed when there are more.
         """
         minis = split_groups(batch, self.config.minibatches)
         stale = self.config.steps_per_rollout > 1
         olds = [self.logprobs(mini) if stale else None for mini in minis]
-        references = [self.reference_logprobs(mini) if objective.needs_reference else None for mini in minis]
+        references = [
+            self.reference_logprobs(mini) if objective.needs_reference else None for mini in minis
+        ]
         rollout, rollouts = progress
         metrics = Metrics()
         norm = lr = 0.0
         for index in range(self.config.epochs * len(minis)):
             mini = index % len(minis)
-            metrics = metrics + self._accumulate(minis[mini], objective, olds[mini], references[mini])
+            with fast_products(self.policy.model):
+                found = self._accumulate(minis[mini], objective, olds[mini], references[mini])
+            metrics = metrics + found
             step = rollout * self.config.steps_per_rollout + index
             lr = lr_at(self.optimizer.config, step, rollouts * self.config.steps_per_rollout)
             norm = self.optimizer.step(lr)
@@ -102,9 +119,13 @@ class Learner:
             policy, entropy = self._score(pieces, batch.temperature)
             loss, found = objective.loss(
                 policy=policy,
-                old=None if olds is None else _padded([olds[r] for p in pieces for r in p.rows], policy),
+                old=None
+                if olds is None
+                else _padded([olds[r] for p in pieces for r in p.rows], policy),
                 behaviour=_field(pieces, "behaviour", policy),
-                reference=None if references is None else _padded([references[r] for p in pieces for r in p.rows], policy),
+                reference=None
+                if references is None
+                else _padded([references[r] for p in pieces for r in p.rows], policy),
                 advantages=torch.tensor(
                     [p.group.sequences[m].advantage for p in pieces for m in p.members],
                     dtype=policy.dtype,
@@ -119,14 +140,18 @@ class Learner:
         return metrics
 
     def logprobs(self, batch: TrainBatch) -> list[Tensor]:
-        """Log-probabilities under the current weights, one ``[T_b]`` per sequence in flat order, without gradient."""
+        """Log-probabilities under the current weights, one ``[T_b]`` per sequence in flat order,
+        without gradient.
+        """
         found: dict[int, Tensor] = {}
-        with torch.no_grad():
+        with torch.no_grad(), fast_products(self.policy.model):
             for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
                 padded, _ = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
                 sizes = [len(p.group.sequences[m].token_ids) for p in pieces for m in p.members]
-                found |= {row: padded[i, :n] for i, (row, n) in enumerate(zip(rows, sizes, strict=True))}
+                found |= {
+                    row: padded[i, :n] for i, (row, n) in enumerate(zip(rows, sizes, strict=True))
+                }
         total = sum(len(group.sequences) for group in batch.groups)
         nothing = torch.zeros(0, device=self.policy.device)
         return [found.get(row, nothing) for row in range(total)]
@@ -143,7 +168,7 @@ class Learner:
                 self.policy.model = live
 
     def _score(self, pieces: Sequence[Piece], temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies of the pieces' completion tokens, both padded ``[B, T]``."""
+        """Log-probabilities and entropies of completion tokens, both padded ``[B, T]``."""
         return score(
             self.policy,
             [piece.group.prompt_ids for piece in pieces],
@@ -171,7 +196,8 @@ def step_counts(batch: TrainBatch) -> Counts:
 
 
 def teaching(batch: TrainBatch) -> TrainBatch:
-    """The batch with sequences of advantage 0 emptied: without KL their gradient is exactly 0, so they are not run.
+    """The batch with sequences of advantage 0 emptied: without KL their gradient is exactly 0, so
+    they are not run.
 
     They keep their places, and the step's counts are taken with them.
     """
@@ -185,7 +211,11 @@ def teaching(batch: TrainBatch) -> TrainBatch:
 
 def _field(pieces: Sequence[Piece], field: str, like: Tensor) -> Tensor:
     """A per-token field of the pieces' sequences as padded ``[B, T]``."""
-    rows = [torch.tensor(getattr(p.group.sequences[m], field), dtype=like.dtype) for p in pieces for m in p.members]
+    rows = [
+        torch.tensor(getattr(p.group.sequences[m], field), dtype=like.dtype)
+        for p in pieces
+        for m in p.members
+    ]
     return _padded(rows, like)
 
 

@@ -1,4 +1,6 @@
-"""The one outer loop: resume, step, log, evaluate, checkpoint. What a step is belongs to the trainer."""
+"""The one outer loop: resume, step, log, evaluate, checkpoint. What a step is belongs to the
+trainer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from lydite.watch.samples import Sample, write_samples
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step came to: figures for the log, in RL every rollout, and warnings as (code, message)."""
+    """What one step came to: figures for the log, in RL every rollout, and warnings as (code,
+    message).
+    """
 
     metrics: Mapping[str, float]
     samples: Sequence[Sample] = field(default_factory=tuple)
@@ -25,7 +29,9 @@ class StepResult:
 
 
 class Trainer(Protocol):
-    """Anything trained step by step. All of its state is in the tensors, the JSON state and the step number."""
+    """Anything trained step by step. All of its state is in the tensors, the JSON state and the
+    step number.
+    """
 
     total: int
 
@@ -50,11 +56,13 @@ class LoopSettings:
     keep: int
 
 
-def run_steps(trainer: Trainer, settings: LoopSettings, log: EventLog, evaluate: Callable[[int], None]) -> None:
+def run_steps(
+    trainer: Trainer, settings: LoopSettings, log: EventLog, evaluate: Callable[[int], None]
+) -> None:
     """Runs a trainer to its last step, from its newest checkpoint if there is one.
 
-    ``evaluate(step)`` is called before the first step, at every interval and after the last; a resumed stage does
-    not repeat what it has logged before its checkpoint.
+    ``evaluate(step)`` is called before the first step, at every interval and after the last; a
+    resumed stage does not repeat what it has logged before its checkpoint.
     """
     start = 0
     found = load_checkpoint(settings.checkpoints)
@@ -73,12 +81,20 @@ def run_steps(trainer: Trainer, settings: LoopSettings, log: EventLog, evaluate:
         for code, message in result.warnings:
             log.append(Warned(stage=settings.stage, step=done, code=code, message=message))
         log.append(StepDone(stage=settings.stage, step=done, metrics=metrics))
-        if done == trainer.total or (settings.evaluate_every and done % settings.evaluate_every == 0):
+        if done == trainer.total or (
+            settings.evaluate_every and done % settings.evaluate_every == 0
+        ):
             evaluate(done)
-        if done < trainer.total and settings.checkpoint_every and done % settings.checkpoint_every == 0:
+        if (
+            done < trainer.total
+            and settings.checkpoint_every
+            and done % settings.checkpoint_every == 0
+        ):
             state = Checkpoint(done, trainer.state_tensors(), trainer.state())
             save_checkpoint(settings.checkpoints, state, settings.keep)
     if trainer.total:
         save_checkpoint(
-            settings.checkpoints, Checkpoint(trainer.total, trainer.state_tensors(), trainer.state()), settings.keep
+            settings.checkpoints,
+            Checkpoint(trainer.total, trainer.state_tensors(), trainer.state()),
+            settings.keep,
         )

@@ -1,4 +1,6 @@
-"""AdamW with float32 states whatever the weights' dtype, and learning-rate schedules as pure functions of the step."""
+"""AdamW with float32 states whatever the weights' dtype, and learning-rate schedules as pure
+functions of the step.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,32 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 
 class OptimizerConfig(Config):
-    """AdamW and its learning rate. The rate warms up linearly, holds, then decays to ``final_lr`` times its peak."""
+    """AdamW and its learning rate. The rate warms up linearly, holds, then decays to ``final_lr``
+    times its peak.
+    """
 
     lr: float = Field(1e-6, gt=0, description="Peak learning rate.")
-    warmup_steps: int = Field(0, ge=0, description="Optimiser steps over which the rate rises from 0.")
-    schedule: Schedule = Field("constant", description="Shape of the decay: constant, linear or cosine.")
-    decay_from: float = Field(
-        0.0, ge=0, lt=1, description="Share of the stage after which the decay starts (0.5: the second half)."
+    warmup_steps: int = Field(
+        0, ge=0, description="Optimiser steps over which the rate rises from 0."
     )
-    final_lr: float = Field(0.0, ge=0, le=1, description="Where the decay ends, as a share of the peak.")
+    schedule: Schedule = Field(
+        "constant", description="Shape of the decay: constant, linear or cosine."
+    )
+    decay_from: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the stage after which the decay starts (0.5: the second half).",
+    )
+    final_lr: float = Field(
+        0.0, ge=0, le=1, description="Where the decay ends, as a share of the peak."
+    )
     betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's two averaging rates.")
     eps: float = Field(1e-8, gt=0, description="AdamW's epsilon.")
     weight_decay: float = Field(0.0, ge=0, description="AdamW's decoupled weight decay.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are scaled down to this global norm.")
+    max_grad_norm: float = Field(
+        1.0, gt=0, description="Gradients are scaled down to this global norm."
+    )
 
 
 def lr_at(config: OptimizerConfig, step: int, total: int) -> float:
@@ -39,33 +54,48 @@ def lr_at(config: OptimizerConfig, step: int, total: int) -> float:
         return config.lr
     start = max(config.warmup_steps, int(config.decay_from * total))
     progress = min(1.0, max(0.0, (step - start) / max(1, total - start)))
-    shape = 1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    shape = (
+        1 - progress if config.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    )
     return config.lr * (config.final_lr + (1 - config.final_lr) * shape)
 
 
 class Optimizer:
     """AdamW over float32 master copies of the trainable parameters.
 
-    Float32 parameters are their own masters, so nothing is copied for them. Updates far smaller than a bfloat16
-    weight's spacing would otherwise vanish: at RL's learning rates, nearly all of them.
+    Float32 parameters are their own masters, so nothing is copied for them. Updates far smaller
+    than a bfloat16 weight's spacing would otherwise vanish: at RL's learning rates, nearly all of
+    them.
     """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if not named:
-            raise UserError("model: no parameter is trainable; check lora.targets or unfreeze the model")
+            raise UserError(
+                "model: no parameter is trainable; check lora.targets or unfreeze the model"
+            )
         self._named = dict(named)
         self._masters = {
             name: p if p.dtype in (torch.float32, torch.float64) else p.detach().float()
             for name, p in self._named.items()
         }
         groups = [
-            {"params": [m for n, m in self._masters.items() if self._named[n].ndim >= 2], "weight_decay": config.weight_decay},
-            {"params": [m for n, m in self._masters.items() if self._named[n].ndim < 2], "weight_decay": 0.0},
+            {
+                "params": [m for n, m in self._masters.items() if self._named[n].ndim >= 2],
+                "weight_decay": config.weight_decay,
+            },
+            {
+                "params": [m for n, m in self._masters.items() if self._named[n].ndim < 2],
+                "weight_decay": 0.0,
+            },
         ]
         self._adamw = torch.optim.AdamW(
-            [g for g in groups if g["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=True
+            [g for g in groups if g["params"]],
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            fused=True,
         )
 
     def step(self, lr: float) -> float:
@@ -87,7 +117,9 @@ class Optimizer:
         return norm
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Everything a resumed stage needs, as named tensors: weights (their float32 masters), moments, step counts."""
+        """Everything a resumed stage needs, as named tensors: weights (their float32 masters),
+        moments, step counts.
+        """
         found: dict[str, Tensor] = {}
         for name, master in self._masters.items():
             found[f"weight.{name}"] = master.detach()
@@ -96,12 +128,14 @@ class Optimizer:
         return found
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restores what :meth:`state_tensors` gave, to the bit, the model's own weights included."""
+        """Restores what :meth:`state_tensors` gave, to the bit, in the model too."""
         with torch.no_grad():
             for name, master in self._masters.items():
                 master.copy_(tensors[f"weight.{name}"])
                 self._named[name].copy_(master)
-                keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors]
+                keys = [
+                    key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors
+                ]
                 if keys:
                     # Fused AdamW keeps its step count beside the parameter.
                     self._adamw.state[master] = {

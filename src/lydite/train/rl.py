@@ -1,7 +1,7 @@
 """The RL loop's step: sample → verify → advantage → update → sync.
 
-The only place where rollouts, rewards and objectives meet. It takes them as arguments, so the same code runs with
-fakes in a test, in one process on a laptop, and with remote ones on a cluster.
+The only place where rollouts, rewards and objectives meet. It takes them as arguments, so the same
+code runs with fakes in a test, in one process on a laptop, and with remote ones on a cluster.
 """
 
 from __future__ import annotations
@@ -46,11 +46,19 @@ class RLConfig(Config):
     prompts_per_step: int = Field(16, ge=1, description="Prompts (groups) per step.")
     group_size: int = Field(8, ge=1, description="Completions per prompt.")
     objective: Any = Field(
-        "grpo", description="A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with overrides."
+        "grpo",
+        description=(
+            "A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with "
+            "overrides."
+        ),
     )
-    sampling: SamplingConfig = Field(SamplingConfig(), description="How training completions are drawn.")
+    sampling: SamplingConfig = Field(
+        SamplingConfig(), description="How training completions are drawn."
+    )
     optimizer: OptimizerConfig = Field(OptimizerConfig(), description="AdamW and its schedule.")
-    update: UpdateConfig = Field(UpdateConfig(), description="How a rollout becomes optimiser steps.")
+    update: UpdateConfig = Field(
+        UpdateConfig(), description="How a rollout becomes optimiser steps."
+    )
 
     @field_validator("objective")
     @classmethod
@@ -71,7 +79,9 @@ class RLConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class RLParts:
-    """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run stops."""
+    """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run
+    stops.
+    """
 
     engine: Engine
     verifier: Verifier
@@ -82,7 +92,9 @@ class RLParts:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A group with its rewards ``[G]`` (NaN: excluded): as verified, and as shaped by the objective."""
+    """A group with its rewards ``[G]`` (NaN: excluded): as verified, and as shaped by the
+    objective.
+    """
 
     group: Group
     verified: Tensor
@@ -100,7 +112,9 @@ class _Signal:
 class RLTrainer:
     """One policy step at a time: see :class:`lydite.train.loop.Trainer`."""
 
-    def __init__(self, config: RLConfig, parts: RLParts, prompts: Sequence[Prompt], seed: int) -> None:
+    def __init__(
+        self, config: RLConfig, parts: RLParts, prompts: Sequence[Prompt], seed: int
+    ) -> None:
         self.config = config
         self.total = config.steps
         self._parts = parts
@@ -111,7 +125,9 @@ class RLTrainer:
         self._params = config.sampling.params()
 
     def step(self, step: int) -> StepResult:
-        """Samples groups until enough of them teach (or once, without dynamic sampling), and trains on them."""
+        """Samples groups until enough of them teach (or once, without dynamic sampling), and trains
+        on them.
+        """
         began = time.perf_counter()
         clock = _Clock()
         collected = self._collect(step, clock)
@@ -120,9 +136,13 @@ class RLTrainer:
         trained: dict[str, float] = {}
         if batch.groups:
             with clock("update"):
-                trained = self._parts.learner.update(batch, self._parts.objective, (step, self.total))
+                trained = self._parts.learner.update(
+                    batch, self._parts.objective, (step, self.total)
+                )
             self._parts.engine.version += 1
-        sampled = sum(len(c.token_ids) for scored in collected.seen for c in scored.group.completions)
+        sampled = sum(
+            len(c.token_ids) for scored in collected.seen for c in scored.group.completions
+        )
         metrics = {
             **_reward_metrics(collected.seen),
             **trained,
@@ -132,11 +152,18 @@ class RLTrainer:
             "tokens_per_second": sampled / (time.perf_counter() - began),
             **clock.seconds,
         }
-        return StepResult(metrics, self._rows(collected, signal, step + 1), self._warnings(len(batch.groups), collected))
+        return StepResult(
+            metrics,
+            self._rows(collected, signal, step + 1),
+            self._warnings(len(batch.groups), collected),
+        )
 
     def _rows(self, collected: Collected[_Scored], signal: _Signal, step: int) -> list[Sample]:
         """Every rollout of the step; those of groups that were left out have no advantage."""
-        trained = {id(scored): values for scored, values in zip(collected.groups, signal.advantages.tolist(), strict=True)}
+        trained = {
+            id(scored): values
+            for scored, values in zip(collected.groups, signal.advantages.tolist(), strict=True)
+        }
         nothing = [float("nan")] * self.config.group_size
         return [
             row
@@ -150,14 +177,18 @@ class RLTrainer:
         def draw_and_score(drawn: Sequence[Drawn]) -> list[_Scored]:
             problems = [draw.problem for draw in drawn]
             with clock("sample"):
-                completions = self._parts.engine.generate([self._request(draw, step) for draw in drawn])
+                completions = self._parts.engine.generate(
+                    [self._request(draw, step) for draw in drawn]
+                )
             with clock("verify"):
                 return self._score(problems, completions)
 
         return collect(
             self._sampler,
             draw_and_score,
-            reject=lambda scored: None if objective.keep_groups(scored.verified[None])[0] else _why_idle(scored),
+            reject=lambda scored: (
+                None if objective.keep_groups(scored.verified[None])[0] else _why_idle(scored)
+            ),
             wanted=self.config.prompts_per_step,
             max_rounds=objective.max_rounds if objective.refills else 1,
         )
@@ -165,9 +196,18 @@ class RLTrainer:
     def _request(self, draw: Drawn, step: int) -> Request:
         size = self.config.group_size
         prompt = self._prompts[draw.problem.id]
-        return Request(draw.problem.id, prompt.token_ids, size, self._params, step, first_sample=draw.epoch * size)
+        return Request(
+            draw.problem.id,
+            prompt.token_ids,
+            size,
+            self._params,
+            step,
+            first_sample=draw.epoch * size,
+        )
 
-    def _score(self, problems: Sequence[Problem], completions: Sequence[Sequence[Completion]]) -> list[_Scored]:
+    def _score(
+        self, problems: Sequence[Problem], completions: Sequence[Sequence[Completion]]
+    ) -> list[_Scored]:
         """Each problem's group, verified and shaped."""
         verdicts = self._parts.verifier.verify(
             [p for p, group in zip(problems, completions, strict=True) for _ in group],
@@ -175,7 +215,8 @@ class RLTrainer:
         )
         size = self.config.group_size
         groups = [
-            Group(problem, completions[i], verdicts[i * size : (i + 1) * size]) for i, problem in enumerate(problems)
+            Group(problem, completions[i], verdicts[i * size : (i + 1) * size])
+            for i, problem in enumerate(problems)
         ]
         self._check_failures(groups)
         lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
@@ -188,31 +229,37 @@ class RLTrainer:
         if not kept:
             nothing = torch.zeros(0, self.config.group_size)
             return _Signal(nothing, nothing.bool())
-        truncated = torch.tensor([[c.finish == "length" for c in s.group.completions] for s in kept])
+        truncated = torch.tensor(
+            [[c.finish == "length" for c in s.group.completions] for s in kept]
+        )
         verified = torch.stack([s.verified for s in kept])
         advantages = self._parts.objective.advantages(torch.stack([s.shaped for s in kept]))
         return _Signal(advantages, self._parts.objective.keep(verified, truncated))
 
     def _check_failures(self, groups: Sequence[Group]) -> None:
-        """Verdicts that are our failure, not the model's, must not become the run's normal state."""
+        """Verdicts that are our failure must not become the run's normal state."""
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         failed = [verdict for verdict in verdicts if verdict.outcome in UNDECIDED]
         if len(failed) > self._parts.fail_rate * len(verdicts):
             common = Counter(verdict.detail for verdict in failed).most_common(1)[0][0]
             raise UserError(
-                f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more than "
-                f"limits.fail_rate={self._parts.fail_rate:g} allows; most often: {common or failed[0].outcome}"
+                f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more "
+                "than "
+                f"limits.fail_rate={self._parts.fail_rate:g} allows; most often: "
+                f"{common or failed[0].outcome}"
             )
 
     def _batch(self, kept: Sequence[_Scored], signal: _Signal) -> TrainBatch:
-        """Excluded completions leave the batch here: they are in no numerator and no denominator."""
+        """Excluded completions leave here: they are in no numerator and no denominator."""
         groups = []
         for scored, values, included in zip(
             kept, signal.advantages.tolist(), signal.included.tolist(), strict=True
         ):
             sequences = [
                 TrainSequence(c.token_ids, c.loss_mask, c.logprobs, advantage)
-                for c, advantage, use in zip(scored.group.completions, values, included, strict=True)
+                for c, advantage, use in zip(
+                    scored.group.completions, values, included, strict=True
+                )
                 if use and any(c.loss_mask)
             ]
             if sequences:
@@ -226,7 +273,8 @@ class RLTrainer:
         return (
             (
                 "too_few_informative_groups",
-                f"{collected.report}, of {self.config.prompts_per_step} wanted; choose problems of medium difficulty, "
+                f"{collected.report}, of {self.config.prompts_per_step} wanted; choose problems "
+                "of medium difficulty, "
                 "raise group_size, or raise objective.max_rounds",
             ),
         )
@@ -262,7 +310,9 @@ class _Clock:
         self._began = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
+        self.seconds[self._phase] = (
+            self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
+        )
 
 
 def _why_idle(scored: _Scored) -> str:
@@ -270,7 +320,13 @@ def _why_idle(scored: _Scored) -> str:
     decided = {verdict.outcome for verdict in scored.group.verdicts} - UNDECIDED
     if not decided:
         return "undecided"
-    return "all right" if decided == {Outcome.CORRECT} else "all wrong" if Outcome.CORRECT not in decided else "all alike"
+    return (
+        "all right"
+        if decided == {Outcome.CORRECT}
+        else "all wrong"
+        if Outcome.CORRECT not in decided
+        else "all alike"
+    )
 
 
 def _reward_metrics(scored: Sequence[_Scored]) -> dict[str, float]:
@@ -278,7 +334,9 @@ def _reward_metrics(scored: Sequence[_Scored]) -> dict[str, float]:
     verdicts = [v for s in scored for v in s.group.verdicts]
     completions = [c for s in scored for c in s.group.completions]
     tokens = sum(sum(c.loss_mask) for c in completions)
-    logprobs = sum(lp for c in completions for lp, bit in zip(c.logprobs, c.loss_mask, strict=True) if bit)
+    logprobs = sum(
+        lp for c in completions for lp, bit in zip(c.logprobs, c.loss_mask, strict=True) if bit
+    )
     decided = [v for v in verdicts if v.reward is not None]
     informative = int(group_filter.informative(torch.stack([s.verified for s in scored])).sum())
     found = {
@@ -286,7 +344,8 @@ def _reward_metrics(scored: Sequence[_Scored]) -> dict[str, float]:
         "accuracy": _mean([float(v.outcome is Outcome.CORRECT) for v in decided]),
         "length": _mean([float(len(c.token_ids)) for c in completions]),
         "truncated": _mean([float(c.finish == "length") for c in completions]),
-        # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token entropy.
+        # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token
+        # entropy.
         "entropy": -logprobs / max(1, tokens),
         "informative_groups": informative / max(1, len(scored)),
     }

@@ -1,4 +1,6 @@
-"""Supervised fine-tuning on worked examples: packed, loss on the answer's tokens, mean over the step's tokens."""
+"""Supervised fine-tuning on worked examples: packed, loss on the answer's tokens, mean over the
+step's tokens.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lydite.config import Config, UserError
 from lydite.model.policy import Policy
 from lydite.model.scoring import score
+from lydite.ops.linear import fast_products
 from lydite.train.loop import StepResult
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 
@@ -24,16 +27,20 @@ class SFTConfig(Config):
     """How much of what is shown to the model at once."""
 
     steps: int | None = Field(None, ge=1, description="Optimiser steps; give this or epochs.")
-    epochs: float | None = Field(None, gt=0, description="Passes over the examples; give this or steps.")
+    epochs: float | None = Field(
+        None, gt=0, description="Passes over the examples; give this or steps."
+    )
     batch_size: int = Field(32, ge=1, description="Examples per optimiser step.")
     tokens_per_micro_batch: int = Field(
         4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
     )
     loss_on: Literal["answer", "all"] = Field(
-        "answer", description="Learn the worked answer only, or the prompt too (a base model's pretraining)."
+        "answer",
+        description="Learn the worked answer only, or the prompt too (a base model's pretraining).",
     )
     optimizer: OptimizerConfig = Field(
-        OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1), description="AdamW and its schedule."
+        OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1),
+        description="AdamW and its schedule.",
     )
 
     def total_steps(self, examples: int) -> int:
@@ -48,7 +55,9 @@ class SFTConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Token ids of a prompt and of what follows it; ``loss_mask``, parallel to the latter, is 1 on what is learned."""
+    """Token ids of a prompt and of what follows it; ``loss_mask``, parallel to the latter, is 1 on
+    what is learned.
+    """
 
     prompt_ids: Sequence[int]
     token_ids: Sequence[int]
@@ -62,7 +71,9 @@ class Example:
 class SFTTrainer:
     """Trains a policy on examples, a step at a time; the step number alone decides what it sees."""
 
-    def __init__(self, policy: Policy, config: SFTConfig, examples: Sequence[Example], seed: int) -> None:
+    def __init__(
+        self, policy: Policy, config: SFTConfig, examples: Sequence[Example], seed: int
+    ) -> None:
         self.policy = policy
         self.config = config
         self.examples = examples
@@ -74,7 +85,10 @@ class SFTTrainer:
     def batch_at(self, step: int) -> list[Example]:
         """The examples of a step: a fresh shuffle every epoch, addressed by (seed, epoch)."""
         size, count = self.config.batch_size, len(self.examples)
-        return [self.examples[self._order(i // count)[i % count]] for i in range(step * size, (step + 1) * size)]
+        return [
+            self.examples[self._order(i // count)[i % count]]
+            for i in range(step * size, (step + 1) * size)
+        ]
 
     def _order(self, epoch: int) -> list[int]:
         if self._epoch_order[0] != epoch:
@@ -88,21 +102,32 @@ class SFTTrainer:
         began = time.perf_counter()
         batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
         learned = sum(sum(example.loss_mask) for example in batch)
-        total = 0.0
-        for part in _cut(batch, self.config.tokens_per_micro_batch):
-            logprobs, _ = score(self.policy, [e.prompt_ids for e in part], [[e.token_ids] for e in part])
-            masks = [torch.tensor(e.loss_mask, dtype=logprobs.dtype) for e in part]
-            mask = pad_sequence(masks, batch_first=True).to(logprobs)
-            loss = -(logprobs * mask).sum() / max(1, learned)
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
+        with fast_products(self.policy.model):
+            parts = _cut(batch, self.config.tokens_per_micro_batch)
+            loss = sum(self._backward(part, max(1, learned)) for part in parts)
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = self.optimizer.step(lr)
         tokens = sum(example.tokens for example in batch)
         rate = tokens / (time.perf_counter() - began)
         return StepResult(
-            {"loss": total, "lr": lr, "grad_norm": norm, "tokens": float(tokens), "tokens_per_second": rate}
+            {
+                "loss": loss,
+                "lr": lr,
+                "grad_norm": norm,
+                "tokens": float(tokens),
+                "tokens_per_second": rate,
+            }
         )
+
+    def _backward(self, part: Sequence[Example], learned: int) -> float:
+        """Adds a micro-batch's share of the step's gradient; returns its share of the loss."""
+        prompts, answers = [e.prompt_ids for e in part], [[e.token_ids] for e in part]
+        logprobs, _ = score(self.policy, prompts, answers)
+        masks = [torch.tensor(e.loss_mask, dtype=logprobs.dtype) for e in part]
+        mask = pad_sequence(masks, batch_first=True).to(logprobs)
+        loss = -(logprobs * mask).sum() / learned
+        loss.backward()
+        return float(loss.detach())
 
     def state_tensors(self) -> dict[str, Tensor]:
         """See :class:`lydite.train.loop.Trainer`."""
