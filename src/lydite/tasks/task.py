@@ -47,7 +47,8 @@ class GymSource(Config):
     count: int = Field(1000, ge=1, description="How many problems to make.")
     config: dict[str, Any] = Field({}, description="Settings of that dataset, passed on unchanged.")
     seed: int | None = Field(
-        None, description="Seed of the problems; the run's seed when not given."
+        None,
+        description="Seed of the problems; follows from the run's seed and the task's name when null.",
     )
 
 
@@ -75,7 +76,8 @@ class GeneratedSource(Config):
         None, description="Worked solutions to imitate: a named mixture, or styles with weights."
     )
     seed: int | None = Field(
-        None, description="Seed of the problems; the run's seed when not given."
+        None,
+        description="Seed of the problems; follows from the run's seed and the task's name when null.",
     )
 
 
@@ -226,7 +228,7 @@ def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list
         return [show.wrap(p) for p in _generate(name, config.generated, seed)], []
     if config.gym is not None:
         gym = config.gym
-        made = gym_problems(gym.name, gym.config, gym.count, seed if gym.seed is None else gym.seed)
+        made = gym_problems(gym.name, gym.config, gym.count, own_seed(gym.seed, seed, name))
         return distinct(name, [show.wrap(p) for p in made])
     if config.hub is not None:
         rows = hub_rows(config.hub.name, config.hub.subset, config.hub.split)
@@ -247,6 +249,15 @@ def _from_rows(name: str, config: RowsConfig, rows: list[Row]) -> tuple[list[Pro
     return problems, notes
 
 
+def own_seed(given: int | None, run_seed: int, name: str) -> int:
+    """The seed of a task's problems: as given, else its own for each run seed and name, so that
+    no two tasks of a run ask the same questions in the same order.
+    """
+    if given is not None:
+        return given
+    return int.from_bytes(hashlib.blake2b(f"{run_seed}:{name}".encode(), digest_size=4).digest())
+
+
 def _generate(name: str, source: GeneratedSource, seed: int) -> list[Problem]:
     mixture = source.worked
     mixed = (
@@ -256,9 +267,9 @@ def _generate(name: str, source: GeneratedSource, seed: int) -> list[Problem]:
         if mixture
         else None
     )
-    own_seed = seed if source.seed is None else source.seed
+    own = own_seed(source.seed, seed, name)
     try:
-        return generated.generate(source.kinds, source.count, own_seed, source.split, mixed)
+        return generated.generate(source.kinds, source.count, own, source.split, mixed)
     except ValueError as error:
         raise UserError(f"tasks.{name}.generated.{error}") from error
 
