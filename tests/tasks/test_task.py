@@ -312,12 +312,24 @@ def test_generated_problems_follow_the_run_seed_unless_given_their_own() -> None
 
 def test_reasoning_gym_keeps_what_its_scorer_needs() -> None:
     pytest.importorskip("reasoning_gym")
-    data = load(seed=3, gym={"name": "chain_sum", "count": 5, "config": {"max_terms": 3}})
+    data = load(gym={"name": "chain_sum", "count": 5, "seed": 3, "config": {"max_terms": 3}})
     problem = data.problems[0]
     assert problem.tag == "chain_sum" and problem.id == "chain_sum-3-0"
     assert problem.fields["gym_config"] == {"max_terms": 3, "size": 5, "seed": 3}
     assert json.loads(json.dumps(problem.fields["metadata"]))["source_dataset"] == "chain_sum"
     assert problem.reference is not None and int(problem.reference) is not None
+
+
+def test_tasks_of_one_run_ask_different_questions() -> None:
+    questions = {
+        (name, seed): [p.question for p in load_task(name, config, seed).problems]
+        for config in [TaskConfig.model_validate({"generated": {"count": 20}})]
+        for name in ("train", "cold_start")
+        for seed in (0, 1)
+    }
+    assert len({tuple(each) for each in questions.values()}) == 4
+    fixed = TaskConfig.model_validate({"generated": {"count": 20, "seed": 0}})
+    assert load_task("a", fixed, 1).problems == load_task("b", fixed, 2).problems
 
 
 def test_hub_source_reads_rows_and_explains_absence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ class GymSource(Config):
     config: dict[str, Any] = Field({}, description="Settings of that dataset, passed on unchanged.")
     seed: int | None = Field(
         None,
-        description="Seed of the problems; follows from the run's seed and the task's name when null.",
+        description="Seed of the problems; from the run's seed and the task's name if null.",
     )
 
 
@@ -77,7 +77,7 @@ class GeneratedSource(Config):
     )
     seed: int | None = Field(
         None,
-        description="Seed of the problems; follows from the run's seed and the task's name when null.",
+        description="Seed of the problems; from the run's seed and the task's name if null.",
     )
 
 
