@@ -66,7 +66,8 @@ def ending(progress: RunProgress) -> RenderableType:
         parts += [Text(), changes_table(rows)]
     twice = answered_twice(progress)
     if twice:
-        parts += [Text(), Text("The same problems, before and after", style="bold")]
+        last = list(progress.stages)[-1]
+        parts += [Text(), Text(f"The same problems, before and after {last}", style="bold")]
         parts += [_side_by_side(before, after) for before, after in twice]
     if progress.done is not None and progress.done.files:
         parts += [Text(), *_files(progress)]
@@ -116,8 +117,9 @@ def _change(row: Change) -> str:
 
 
 def answered_twice(progress: RunProgress) -> list[tuple[Answer, Answer]]:
-    """Up to three problems with their answers at the first and the last evaluation that both hold
-    them.
+    """Up to three problems with their answers before and after the last stage that was evaluated.
+
+    The last stage, not the run: what a model that starts from nothing writes at first says little.
 
     The choice is by what happened and told by the titles: one that became right first, then one
     that stayed as it was, then one that became wrong, so that the three do not show progress alone;
@@ -125,9 +127,10 @@ def answered_twice(progress: RunProgress) -> list[tuple[Answer, Answer]]:
     """
     pairs: list[tuple[Answer, Answer]] = []
     for task in progress.tasks:
-        first, last = progress.first(task), progress.last(task)
-        if first is None or last is None or first is last:
+        stages = [c for c in changes(progress) if c.task == task and c.stage != WHOLE_RUN]
+        if not stages or stages[-1].before is None:
             continue
+        first, last = stages[-1].before, stages[-1].after
         after = {answer.problem_id: answer for answer in last.answers}
         pairs += [(a, after[a.problem_id]) for a in first.answers if a.problem_id in after]
     chosen: list[tuple[Answer, Answer]] = []
@@ -150,7 +153,8 @@ def _side_by_side(before: Answer, after: Answer) -> RenderableType:
 def _answer(when: str, answer: Answer) -> Text:
     mark, style = ("right", "green") if answer.correct else ("wrong", "red")
     written = shortened(printable(answer.completion).strip(), _SHOWN_CHARACTERS) or "(nothing)"
-    return Text.assemble((f"{when}: {mark}\n", f"bold {style}"), written)
+    # Folded, for a model need not write spaces where a terminal could break a line.
+    return Text.assemble((f"{when}: {mark}\n", f"bold {style}"), written, overflow="fold")
 
 
 def _files(progress: RunProgress) -> list[RenderableType]:
