@@ -52,6 +52,7 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
                     f"override {override!r}: write key=value, for example model.path=./my-model"
                 )
             _apply(tree, override)
+        _refuse_missing(path, OmegaConf.to_container(tree, resolve=False))
         plain = OmegaConf.to_container(tree, resolve=True)
     except (YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: {_one_line(error)}") from error
@@ -60,6 +61,16 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
             f"{path}: expected `key: value` lines at the top, got {type(plain).__name__}"
         )
     return {str(key): value for key, value in plain.items()}
+
+
+def _refuse_missing(path: Path, tree: Any, key: str = "") -> None:
+    """Raises ``UserError`` for the first ``???``, a value that the file leaves to its user."""
+    if tree == "???":
+        raise UserError(f"{path}: {key}: not given; add {key}=VALUE")
+    if isinstance(tree, list):
+        tree = dict(enumerate(tree))
+    for part, value in tree.items() if isinstance(tree, dict) else ():
+        _refuse_missing(path, value, f"{key}.{part}" if key else str(part))
 
 
 def _apply(tree: Any, override: str) -> None:
@@ -79,16 +90,16 @@ def validate(config: type[C], values: Mapping[str, Any], source: str = "") -> C:
     try:
         return config.model_validate(values)
     except ValidationError as error:
-        raise UserError(_explain(config, error, source)) from None
+        raise UserError(_explain(config, error, source, values)) from None
 
 
-def _explain(config: type[Config], error: ValidationError, source: str) -> str:
+def _explain(config: type[Config], error: ValidationError, source: str, values: Any) -> str:
     """The first error as one line. Unknown keys come first: a misspelt key is why the right one is
     missing.
     """
     problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     first = problems[0]
-    where = ".".join(str(part) for part in first["loc"] if not _is_union_tag(part, first["loc"]))
+    where = ".".join(_written(first["loc"], values, first["type"] == "missing"))
     prefix = f"{source}: " if source else ""
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])
@@ -106,20 +117,26 @@ def _explain(config: type[Config], error: ValidationError, source: str) -> str:
     return _one_line(f"{prefix}{where + ': ' if where else ''}{message}{shown}")
 
 
-def _is_union_tag(part: int | str, loc: tuple[int | str, ...]) -> bool:
-    """Pydantic puts the tag of a discriminated union after the index or key it sits at; users did
-    not write it.
+def _written(loc: Sequence[int | str], values: Any, missing: bool) -> list[str]:
+    """Those parts of an error's place that the user wrote, or for a missing key should have.
+
+    Pydantic also names what it tried: the tags of unions, and keys that a short form stands for
+    (``verifier: math`` for ``verifier.rewards.0``).
     """
-    index = loc.index(part)
-    return isinstance(part, str) and index > 0 and part in _UNION_TAGS
-
-
-_UNION_TAGS: set[str] = set()
-
-
-def register_tags(*tags: str) -> None:
-    """Names the tags of a discriminated union, so that messages leave them out of the path."""
-    _UNION_TAGS.update(tags)
+    found: list[str] = []
+    for number, part in enumerate(loc):
+        if isinstance(values, Mapping) and part in values:
+            values = values[part]
+        elif (
+            isinstance(values, Sequence)
+            and not isinstance(values, str)
+            and part in range(len(values))
+        ):
+            values = values[int(part)]
+        elif not (missing and number == len(loc) - 1):
+            continue
+        found.append(str(part))
+    return found
 
 
 def _keys_at(config: type[Config], loc: Sequence[int | str]) -> list[str]:
@@ -174,4 +191,9 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
             for index, (a, b) in enumerate(zip(ours, theirs, strict=True))
             for line in differences(a, b, f"{path}.{index}")
         ]
-    return [] if ours == theirs else [f"{path}: {ours!r}, {theirs!r}"]
+    return [] if ours == theirs else [f"{path}: {_brief(ours)}, {_brief(theirs)}"]
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"

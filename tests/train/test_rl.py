@@ -187,7 +187,7 @@ def test_a_resumed_trainer_draws_what_the_first_would_have_drawn():
 
 
 def test_group_of_one_is_refused_with_a_group_baseline():
-    with pytest.raises(UserError, match="group size: 1"):
+    with pytest.raises(ValueError, match="group size: 1"):
         trainer({"a": [1]}, size=1)
 
 

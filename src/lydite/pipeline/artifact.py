@@ -45,17 +45,9 @@ class Artifact:
     model: Path
 
 
-def fingerprint(values: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of a JSON-able mapping."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-
-
 def save_artifact(folder: Path, lineage: Lineage) -> Artifact:
     """Records that ``folder/model`` is whole: the stage is done from here on."""
-    write_json(
-        folder / "artifact.json",
-        {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)},
-    )
+    _record(folder / "artifact.json", lineage)
     return Artifact(lineage.fingerprint, folder / "model")
 
 
@@ -68,13 +60,40 @@ def load_artifact(folder: Path, lineage: Lineage) -> Artifact | None:
     path = folder / "artifact.json"
     if not path.is_file():
         return None
+    _refuse_changed(path, lineage)
+    return Artifact(lineage.fingerprint, folder / "model")
+
+
+def begin(checkpoints: Path, lineage: Lineage) -> None:
+    """Records beside a stage's checkpoints what they follow from.
+
+    Raises:
+        UserError: there are checkpoints, and they follow from other inputs.
+    """
+    path = checkpoints / "lineage.json"
+    if path.is_file() and any(checkpoints.glob("step-*")):
+        _refuse_changed(path, lineage)
+    else:
+        _record(path, lineage)
+
+
+def _record(path: Path, lineage: Lineage) -> None:
+    write_json(path, {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)})
+
+
+def _refuse_changed(path: Path, lineage: Lineage) -> None:
     record = json.loads(path.read_text())
     if record["fingerprint"] == lineage.fingerprint:
-        return Artifact(lineage.fingerprint, folder / "model")
+        return
     mine = json.loads(json.dumps(dataclasses.asdict(lineage), default=str))
     changed = [key for key, value in mine.items() if record.get(key) != value]
     raise UserError(
-        f"{folder}: stage {lineage.stage!r} was made from other inputs (changed since: "
-        f"{', '.join(changed)}); "
-        "choose another --out, or delete that folder to do the stage again"
+        f"{path.parent}: stage {lineage.stage!r} was made from other inputs (changed since: "
+        f"{', '.join(changed)}); choose another --out, or delete the folders {lineage.stage} under "
+        "stages and checkpoints to do the stage again"
     )
+
+
+def fingerprint(values: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of a JSON-able mapping."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()

@@ -17,7 +17,7 @@ from lydite.model.render import prompt_text, render_example, render_prompt
 from lydite.objective.describe import describe
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
-from lydite.pipeline.runner import pick_device, problems_of
+from lydite.pipeline.runner import check_worked, pick_device, problems_of
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
 from lydite.types import Problem
@@ -149,12 +149,7 @@ def _rendered(
     prompting: Policy, stage: SFTStage | RLStage, data: TaskData
 ) -> tuple[str, tuple[str, ...]]:
     if isinstance(stage, SFTStage):
-        bare = next((p for p in data.problems if p.worked is None), None)
-        if bare is not None:
-            raise UserError(
-                f"tasks.{stage.task}.worked: problem {bare.id} has no worked solution; name its "
-                "column"
-            )
+        check_worked(stage.task, data.problems)
         longest = max(len(render_example(prompting, p, p.worked or "")[0]) for p in data.problems)
     else:
         longest = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,18 @@ import yaml
 from lydite.config import UserError, differences
 from lydite.pipeline.recipe import Recipe
 from lydite.watch.files import write_atomic
+
+_LEFT_OVER = (
+    ".*.tmp",
+    ".model.partial",
+    "*/.*.tmp",
+    "*/*/.*.tmp",
+    "checkpoints/*/.step-*.partial",
+    "stages/*/.model.*",
+)
+"""Names that files and folders have while they are written; see ``write_atomic``,
+``save_checkpoint`` and ``save_policy``.
+"""
 
 
 class RunFolder:
@@ -44,19 +57,41 @@ class RunFolder:
                 process is at work.
         """
         self.refuse_foreign(recipe)
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as lock:
+        with ExitStack() as held:
             try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = held.enter_context((self.path / ".lock").open("w"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
                     f"--out {self.path}: another process is running there; wait for it or choose "
                     "another"
                 ) from None
-            if not self.recipe.exists():
+            except OSError as error:
+                raise UserError(
+                    f"--out {self.path}: cannot be written: {error.strerror}; choose another"
+                ) from error
+            self._sweep()
+            if not self._begun():
                 text = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True)
                 write_atomic(self.recipe, text.encode())
             yield
+
+    def _begun(self) -> bool:
+        """Whether there is any work to lose. A recipe that failed before it trained may be mended
+        in place.
+        """
+        marks = ("checkpoints/*/step-*", "stages/*/artifact.json", "samples/*/*.parquet")
+        return self.recipe.exists() and any(any(self.path.glob(mark)) for mark in marks)
+
+    def _sweep(self) -> None:
+        """Removes what a killed attempt was writing when it died."""
+        for pattern in _LEFT_OVER:
+            for path in self.path.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def refuse_foreign(self, recipe: Recipe) -> None:
         """Raises ``UserError`` when the folder holds something else than a run of this recipe."""
@@ -71,7 +106,16 @@ class RunFolder:
                     "choose another"
                 )
             return
-        theirs = yaml.safe_load(self.recipe.read_text())
+        if not self._begun():
+            return
+        try:
+            theirs = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            theirs = None
+        if not isinstance(theirs, dict):
+            raise UserError(
+                f"--out {self.path}: its recipe.yaml cannot be read as a recipe; choose another"
+            )
         found = differences(theirs, resolved(recipe))
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

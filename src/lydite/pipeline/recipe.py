@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from lydite.config import Config, UserError, load_yaml, register_tags, validate
+from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
@@ -18,8 +18,6 @@ from lydite.train.evaluate import SamplingConfig
 from lydite.train.rl import RLConfig
 from lydite.train.sft import SFTConfig
 from lydite.verify.verifier import VerifierConfig
-
-register_tags("sft", "rl")
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 

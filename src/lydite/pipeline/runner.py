@@ -14,18 +14,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import torch
 
 import lydite
 from lydite.config import UserError
-from lydite.model.loading import load_policy
+from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.render import render_example, render_prompt
 from lydite.model.saving import save_policy
-from lydite.pipeline.artifact import Artifact, Lineage, fingerprint, load_artifact, save_artifact
+from lydite.pipeline.artifact import (
+    Artifact,
+    Lineage,
+    begin,
+    fingerprint,
+    load_artifact,
+    save_artifact,
+)
 from lydite.pipeline.folder import RunFolder, resolved, write_json
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
 from lydite.pipeline.summary import StageSummary, summarise
@@ -42,6 +49,7 @@ from lydite.verify.verifier import build
 from lydite.watch.events import (
     Answer,
     Evaluated,
+    Event,
     EventLog,
     Listener,
     RunDone,
@@ -49,6 +57,7 @@ from lydite.watch.events import (
     RunStarted,
     StageDone,
     StageStarted,
+    StepDone,
     Warned,
     read_events,
 )
@@ -110,7 +119,8 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     """Every task that the recipe uses; held-out questions are checked to be in no training task.
 
     Raises:
-        UserError: a task cannot be read, or a held-out question is trained on.
+        UserError: a task cannot be read, has nothing to imitate where it should, or a held-out
+            question is trained on.
     """
     tasks = {
         name: given.get(name) or load_task(name, recipe.tasks[name], recipe.seed)
@@ -119,7 +129,20 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     for name in recipe.evaluation.tasks:
         for stage in recipe.stages:
             check_disjoint(tasks[stage.task].problems, tasks[name].problems)
+    for stage in recipe.stages:
+        if stage.kind == "sft":
+            check_worked(stage.task, tasks[stage.task].problems)
     return tasks
+
+
+def check_worked(task: str, problems: Sequence[Problem]) -> None:
+    """Raises ``UserError`` when a task to imitate has problems without a worked solution."""
+    missing = [problem.id for problem in problems if problem.worked is None]
+    if missing:
+        raise UserError(
+            f"tasks.{task}.worked: {len(missing)} of {len(problems)} problems have no worked "
+            f"solution, such as {missing[0]}; name the column that holds it"
+        )
 
 
 def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[Problem]:
@@ -234,7 +257,12 @@ class _Run:
         home = self._folder.stage(stage.name)
         done = load_artifact(home, lineage)
         if done is not None:
+            if not any(isinstance(event, StageDone) for event in self._events_of(stage.name)):
+                self._log_done(stage.name, home)  # Killed between the artifact and its event.
             return done
+        # A stage that is done again outdates the run's model.
+        shutil.rmtree(self._folder.model, ignore_errors=True)
+        begin(self._folder.checkpoints(stage.name), lineage)
         policy = self._load(parent, fresh=parent_name == "model")
         engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
         trainer = self._trainer(stage, policy, engine)
@@ -259,24 +287,22 @@ class _Run:
         run_steps(trainer, settings, self._log, look)
         save_policy(policy, home / "model")
         artifact = save_artifact(home, lineage)
-        seconds = sum(e.metrics.get("seconds", 0.0) for e in self._events_of(stage.name))
-        self._log.append(
-            StageDone(
-                stage=stage.name,
-                step=trainer.total,
-                steps=trainer.total,
-                seconds=seconds,
-                artifact=str(home),
-            )
-        )
+        self._log_done(stage.name, home)
         return artifact
 
-    def _events_of(self, stage: str) -> list[Any]:
-        return [
-            e
-            for e in read_events(self._folder.events)
-            if e.stage == stage and hasattr(e, "metrics")
-        ]
+    def _events_of(self, stage: str) -> list[Event]:
+        return [event for event in read_events(self._folder.events) if event.stage == stage]
+
+    def _log_done(self, stage: str, home: Path) -> None:
+        """The stage's end, with what all attempts at it took together."""
+        events = self._events_of(stage)
+        steps = max((e.step for e in events if isinstance(e, StepDone)), default=0)
+        seconds = sum(
+            e.metrics.get("seconds", 0.0) for e in events if isinstance(e, StepDone | Evaluated)
+        )
+        self._log.append(
+            StageDone(stage=stage, step=steps, steps=steps, seconds=seconds, artifact=str(home))
+        )
 
     def _load(self, parent: Artifact, fresh: bool) -> Policy:
         """The starting weights. Always from disk, so that a resumed run starts from the very same
@@ -290,6 +316,7 @@ class _Run:
                     "init": {},
                     "vocabulary": None,
                     "tokenizer": None,
+                    "dtype": _dtype(config),
                 }
             )
         return load_policy(config, self._device, self._recipe.seed)
@@ -403,15 +430,8 @@ def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> l
     """The task's worked solutions as token ids.
 
     Raises:
-        UserError: a problem has none, or does not fit the context.
+        UserError: one does not fit the context.
     """
-    missing = [problem.id for problem in problems if problem.worked is None]
-    if missing:
-        raise UserError(
-            f"tasks.{stage.task}.worked: {len(missing)} problems have no worked solution, such as "
-            f"{missing[0]}; "
-            "name the column that holds it"
-        )
     found = []
     for problem in problems:
         ids, mask = render_example(policy, problem, problem.worked or "")
@@ -421,11 +441,26 @@ def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> l
     return found
 
 
+def _dtype(config: ModelConfig) -> Literal["float32", "bfloat16", "auto"]:
+    """``auto`` is float32 for a new model, in later stages too, where it comes from a folder."""
+    new = config.path.startswith("init:")
+    return "float32" if new and config.dtype == "auto" else config.dtype
+
+
 def _copy_model(source: Path, target: Path) -> None:
-    """The last stage's model again as ``model/``; whole or not at all."""
+    """The last stage's model again as ``model/``; whole or not at all.
+
+    Raises:
+        UserError: the disk is full.
+    """
     if target.is_dir():
         return
     partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial)
-    partial.rename(target)
+    try:
+        shutil.copytree(source, partial)
+        partial.rename(target)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(
+            f"disk: cannot write {target}: {error}; mend that and give the same command again"
+        ) from error

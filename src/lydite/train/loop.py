@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from safetensors import SafetensorError
 from torch import Tensor
 
+from lydite.config import UserError
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydite.watch.events import EventLog, RunResumed, StepDone, Warned
 from lydite.watch.samples import Sample, write_samples
@@ -63,6 +65,9 @@ def run_steps(
 
     ``evaluate(step)`` is called before the first step, at every interval and after the last; a
     resumed stage does not repeat what it has logged before its checkpoint.
+
+    Raises:
+        UserError: a checkpoint cannot be written; the one before it stays.
     """
     start = 0
     found = load_checkpoint(settings.checkpoints)
@@ -90,11 +95,18 @@ def run_steps(
             and settings.checkpoint_every
             and done % settings.checkpoint_every == 0
         ):
-            state = Checkpoint(done, trainer.state_tensors(), trainer.state())
-            save_checkpoint(settings.checkpoints, state, settings.keep)
-    if trainer.total:
-        save_checkpoint(
-            settings.checkpoints,
-            Checkpoint(trainer.total, trainer.state_tensors(), trainer.state()),
-            settings.keep,
-        )
+            _save(trainer, settings, done)
+    if start < trainer.total:
+        _save(trainer, settings, trainer.total)
+
+
+def _save(trainer: Trainer, settings: LoopSettings, step: int) -> None:
+    """Writes a checkpoint; what stands in the way of that is one line."""
+    state = Checkpoint(step, trainer.state_tensors(), trainer.state())
+    try:
+        save_checkpoint(settings.checkpoints, state, settings.keep)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"disk: cannot write a checkpoint to {settings.checkpoints}: {error}; mend that and "
+            "give the same command again, the run goes on from its last checkpoint"
+        ) from error

@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from lydite.config import Config, UserError
@@ -65,6 +65,12 @@ class RLConfig(Config):
     def _parses(cls, spec: Any) -> Any:
         Objective.parse(spec)
         return spec
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Said when the recipe is read, not when the stages before this one are done."""
+        self.build_objective()
+        return self
 
     def build_objective(self) -> Objective:
         """The objective, with what it needs to know of this stage filled in.

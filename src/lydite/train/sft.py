@@ -8,14 +8,14 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lydite.config import Config, UserError
+from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.scoring import score
 from lydite.ops.linear import fast_products
@@ -43,10 +43,14 @@ class SFTConfig(Config):
         description="AdamW and its schedule.",
     )
 
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give one of steps and epochs")
+        return self
+
     def total_steps(self, examples: int) -> int:
         """Optimiser steps of the stage for this many examples."""
-        if (self.steps is None) == (self.epochs is None):
-            raise UserError("sft: give one of steps and epochs")
         if self.steps is not None:
             return self.steps
         assert self.epochs is not None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_serializer, model_validator
 
-from lydite.config import Config, register_tags
+from lydite.config import Config
 from lydite.verify.answer import AnswerPlace, ThinkingRule
 
 
@@ -132,7 +132,6 @@ AnyReward = Annotated[
     MathConfig | ExactConfig | FormatConfig | FunctionConfig,
     Field(discriminator="kind"),
 ]
-register_tags("math", "exact", "format", "function")
 
 
 def _math_alone() -> list[AnyReward]:
