@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from small_runs import recipe, rl_stage, sft_stage, write
+
+from lydite.pipeline.recipe import load_recipe
+from lydite.pipeline.runner import Finished, run_recipe
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe file and the run that came of it, never killed."""
+
+    file: Path
+    finished: Finished
+
+    @property
+    def folder(self) -> Path:
+        return self.finished.folder
+
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two SFT stages and GRPO. Tests read it and change nothing in it."""
+    place = tmp_path_factory.mktemp("plain")
+    stages = [sft_stage(name="base"), sft_stage(name="cold"), rl_stage(name="rl")]
+    file = write(recipe(stages, place), place / "recipe.yaml")
+    return Run(file, run_recipe(load_recipe(file), place / "run"))
+
+
+@pytest.fixture(scope="session")
+def dynamic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Dynamic sampling, and two epochs of two minibatches each over every rollout."""
+    place = tmp_path_factory.mktemp("dynamic")
+    rl = rl_stage(
+        objective="grpo+clip_higher+dynamic_sampling", update={"minibatches": 2, "epochs": 2}
+    )
+    file = write(recipe([sft_stage(steps=2), rl], place), place / "recipe.yaml")
+    return Run(file, run_recipe(load_recipe(file), place / "run"))
+
+
+@pytest.fixture(scope="session")
+def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Adapters in both stages, with a KL term to the model without them."""
+    place = tmp_path_factory.mktemp("lora")
+    values = recipe([sft_stage(steps=2), rl_stage(objective={"preset": "grpo", "kl": 0.1})], place)
+    values["model"] = {**values["model"], "lora": {"rank": 2}}
+    file = write(values, place / "recipe.yaml")
+    return Run(file, run_recipe(load_recipe(file), place / "run"))
