@@ -4,6 +4,7 @@ is bad.
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ def file_rows(paths: Sequence[str], setting: str) -> list[Row]:
     if not paths:
         raise UserError(f"{setting}: no file named; give a .jsonl, .json or .parquet file")
     rows: list[Row] = []
-    for each in paths:
+    for each in _matching(paths, setting):
         path = Path(each).expanduser()
         reader = _READERS.get(path.suffix.lower())
         if reader is None:
@@ -50,6 +51,20 @@ def file_rows(paths: Sequence[str], setting: str) -> list[Row]:
         if len(rows) == before:
             raise UserError(f"{each}: empty; it needs at least one problem")
     return rows
+
+
+def _matching(paths: Sequence[str], setting: str) -> list[str]:
+    """Each path, or for one with ``*`` or ``?`` that is no file the files that match it, by name."""
+    found: list[str] = []
+    for each in paths:
+        if Path(each).expanduser().is_file() or not any(sign in each for sign in "*?["):
+            found.append(each)
+            continue
+        matches = sorted(glob.glob(str(Path(each).expanduser())))
+        if not matches:
+            raise UserError(f"{setting}: no file matches {each}")
+        found += matches
+    return found
 
 
 def _jsonl(path: Path) -> Iterator[Row]:

@@ -139,7 +139,8 @@ class TaskConfig(RowsConfig):
     """A set of problems: one source, and how its columns become prompts and references."""
 
     path: str | list[str] | None = Field(
-        None, description="File or files to read: `.jsonl`, `.json` or `.parquet`."
+        None,
+        description="File or files to read: `.jsonl`, `.json` or `.parquet`; `*` matches several.",
     )
     hub: Annotated[HubSource | None, BeforeValidator(_named)] = Field(
         None,
