@@ -51,10 +51,14 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
                 raise UserError(
                     f"override {override!r}: write key=value, for example model.path=./my-model"
                 )
-            _apply(tree, override)
+            try:
+                _apply(tree, override)
+            except (YAMLError, OmegaConfBaseException) as error:
+                reason = str(error).splitlines()[0]
+                raise UserError(f"override {override!r}: {_one_line(reason)}") from error
         _refuse_missing(path, OmegaConf.to_container(tree, resolve=False))
         plain = OmegaConf.to_container(tree, resolve=True)
-    except (YAMLError, OmegaConfBaseException) as error:
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {_one_line(error)}") from error
     if not isinstance(plain, dict):
         raise UserError(
@@ -123,20 +127,19 @@ def _written(loc: Sequence[int | str], values: Any, missing: bool) -> list[str]:
     Pydantic also names what it tried: the tags of unions, and keys that a short form stands for
     (``verifier: math`` for ``verifier.rewards.0``).
     """
-    found: list[str] = []
-    for number, part in enumerate(loc):
-        if isinstance(values, Mapping) and part in values:
-            values = values[part]
-        elif (
-            isinstance(values, Sequence)
-            and not isinstance(values, str)
-            and part in range(len(values))
-        ):
-            values = values[int(part)]
-        elif not (missing and number == len(loc) - 1):
-            continue
-        found.append(str(part))
-    return found
+    if not loc:
+        return []
+    part, rest = loc[0], loc[1:]
+    skipped = _written(rest, values, missing)
+    if isinstance(values, Mapping) and part in values:
+        inside = values[part]
+    elif isinstance(values, list | tuple) and part in range(len(values)):
+        inside = values[int(part)]
+    else:
+        return [str(part)] if missing and not rest else skipped
+    taken = [str(part), *_written(rest, inside, missing)]
+    # A tag may have the name of a key beside the right one: what leads to the end was written.
+    return max(taken, skipped, key=lambda parts: (parts[-1:] == [str(loc[-1])], len(parts)))
 
 
 def _keys_at(config: type[Config], loc: Sequence[int | str]) -> list[str]:

@@ -13,11 +13,12 @@ from lydite.config import UserError
 from lydite.model.estimate import Workload, estimate_memory
 from lydite.model.loading import load_prompting
 from lydite.model.policy import Policy
-from lydite.model.render import prompt_text, render_example, render_prompt
+from lydite.model.render import prompt_text
 from lydite.objective.describe import describe
+from lydite.pipeline.fit import longest
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
-from lydite.pipeline.runner import check_worked, pick_device, problems_of
+from lydite.pipeline.runner import pick_device, problems_of
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
 from lydite.types import Problem
@@ -148,26 +149,12 @@ def _prompts(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
 def _rendered(
     prompting: Policy, stage: SFTStage | RLStage, data: TaskData
 ) -> tuple[str, tuple[str, ...]]:
-    if isinstance(stage, SFTStage):
-        check_worked(stage.task, data.problems)
-        longest = max(len(render_example(prompting, p, p.worked or "")[0]) for p in data.problems)
-    else:
-        longest = (
-            max(len(render_prompt(prompting, p)) for p in data.problems) + stage.sampling.max_tokens
-        )
-        if longest > prompting.context:
-            raise UserError(
-                f"stages.{stage.name}.sampling.max_tokens: the longest prompt and "
-                f"{stage.sampling.max_tokens} tokens "
-                f"make {longest}, more than the context of {prompting.context}; lower it or raise "
-                "model.context"
-            )
+    most = longest(prompting, stage, data.problems)
     shown = [f"{p.id}: {prompt_text(prompting, p.messages)!r}" for p in data.problems[:SHOWN]]
     if isinstance(stage, SFTStage):
         shown = [f"{line} → {p.worked!r}" for line, p in zip(shown, data.problems, strict=False)]
     return (
-        f"at most {longest} tokens with the completion; the first {len(shown)} as the model sees "
-        "them",
+        f"at most {most} tokens with the completion; the first {len(shown)} as the model sees them",
         tuple(shown),
     )
 

@@ -72,17 +72,18 @@ class RunFolder:
                     f"--out {self.path}: cannot be written: {error.strerror}; choose another"
                 ) from error
             self._sweep()
-            if not self._begun():
+            if not self.recipe.exists() or self._idle():
                 text = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True)
                 write_atomic(self.recipe, text.encode())
             yield
 
-    def _begun(self) -> bool:
-        """Whether there is any work to lose. A recipe that failed before it trained may be mended
-        in place.
+    def _idle(self) -> bool:
+        """Whether it is a run of ours with no work to lose: a recipe that failed before it trained
+        may be mended in place.
         """
         marks = ("checkpoints/*/step-*", "stages/*/artifact.json", "samples/*/*.parquet")
-        return self.recipe.exists() and any(any(self.path.glob(mark)) for mark in marks)
+        worked = any(any(self.path.glob(mark)) for mark in marks)
+        return self.events.exists() and not worked
 
     def _sweep(self) -> None:
         """Removes what a killed attempt was writing when it died."""
@@ -106,7 +107,7 @@ class RunFolder:
                     "choose another"
                 )
             return
-        if not self._begun():
+        if self._idle():
             return
         try:
             theirs = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))

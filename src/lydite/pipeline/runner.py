@@ -33,6 +33,7 @@ from lydite.pipeline.artifact import (
     load_artifact,
     save_artifact,
 )
+from lydite.pipeline.fit import check_worked, longest
 from lydite.pipeline.folder import RunFolder, resolved, write_json
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
 from lydite.pipeline.summary import StageSummary, summarise
@@ -135,16 +136,6 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     return tasks
 
 
-def check_worked(task: str, problems: Sequence[Problem]) -> None:
-    """Raises ``UserError`` when a task to imitate has problems without a worked solution."""
-    missing = [problem.id for problem in problems if problem.worked is None]
-    if missing:
-        raise UserError(
-            f"tasks.{task}.worked: {len(missing)} of {len(problems)} problems have no worked "
-            f"solution, such as {missing[0]}; name the column that holds it"
-        )
-
-
 def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[Problem]:
     """The problems of the named tasks, in the order of the recipe."""
     return [problem for name, data in tasks.items() if name in names for problem in data.problems]
@@ -178,6 +169,7 @@ class _Run:
         self._log = log
         self._device = pick_device(recipe)
         self._began = time.perf_counter()
+        self._fits = False
         judge = recipe.evaluation.verifier
         held_out = set(recipe.evaluation.tasks)
         trained = {stage.task for stage in recipe.stages if stage.kind == "rl"}
@@ -264,6 +256,7 @@ class _Run:
         shutil.rmtree(self._folder.model, ignore_errors=True)
         begin(self._folder.checkpoints(stage.name), lineage)
         policy = self._load(parent, fresh=parent_name == "model")
+        self._check_fit(policy)
         engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
         trainer = self._trainer(stage, policy, engine)
         self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
@@ -289,6 +282,13 @@ class _Run:
         artifact = save_artifact(home, lineage)
         self._log_done(stage.name, home)
         return artifact
+
+    def _check_fit(self, policy: Policy) -> None:
+        """Once: what does not fit in a later stage is said before this one takes hours."""
+        if not self._fits:
+            for stage in self._recipe.stages:
+                longest(policy, stage, self._tasks[stage.task].problems)
+            self._fits = True
 
     def _events_of(self, stage: str) -> list[Event]:
         return [event for event in read_events(self._folder.events) if event.stage == stage]

@@ -49,8 +49,11 @@ def load_function(name: str) -> RewardFunction:
     if not colon or not place or not attribute:
         raise UserError(f"reward function {name!r}: write module:function or path/file.py:function")
     try:
+        file = Path(place)
         module = (
-            _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+            _load_file(file.resolve(), _changed(file))
+            if file.suffix == ".py"
+            else importlib.import_module(place)
         )
     except UserError:
         raise
@@ -73,12 +76,18 @@ def load_function(name: str) -> RewardFunction:
     return found
 
 
-@functools.lru_cache(maxsize=32)
-def _load_file(path: Path) -> Any:
+def _changed(path: Path) -> int:
+    """When the file was last written, in nanoseconds: an edited one is loaded again."""
     if not path.is_file():
         raise UserError(
             f"reward function: no file {path}; the path is relative to where the command runs"
         )
+    return path.stat().st_mtime_ns
+
+
+@functools.lru_cache(maxsize=32)
+def _load_file(path: Path, changed: int) -> Any:
+    del changed
     spec = importlib.util.spec_from_file_location(f"lydite_reward_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,0 +1,40 @@
+"""Whether what a stage shows the model fits it: for a dry run, and before any stage trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lydite.config import UserError
+from lydite.model.policy import Policy
+from lydite.model.render import render_example, render_prompt
+from lydite.pipeline.recipe import RLStage, SFTStage
+from lydite.types import Problem
+
+
+def check_worked(task: str, problems: Sequence[Problem]) -> None:
+    """Raises ``UserError`` when a task to imitate has problems without a worked solution."""
+    missing = [problem.id for problem in problems if problem.worked is None]
+    if missing:
+        raise UserError(
+            f"tasks.{task}.worked: {len(missing)} of {len(problems)} problems have no worked "
+            f"solution, such as {missing[0]}; name the column that holds it"
+        )
+
+
+def longest(policy: Policy, stage: SFTStage | RLStage, problems: Sequence[Problem]) -> int:
+    """Tokens of the longest prompt with its completion. The policy may have no weights.
+
+    Raises:
+        UserError: a prompt cannot be rendered, or passes the context with its completion.
+    """
+    if isinstance(stage, SFTStage):
+        check_worked(stage.task, problems)
+        return max(len(render_example(policy, p, p.worked or "")[0]) for p in problems)
+    found = max(len(render_prompt(policy, p)) for p in problems) + stage.sampling.max_tokens
+    if found > policy.context:
+        raise UserError(
+            f"stages.{stage.name}.sampling.max_tokens: the longest prompt and "
+            f"{stage.sampling.max_tokens} tokens make {found}, more than the context of "
+            f"{policy.context}; lower it or raise model.context"
+        )
+    return found
