@@ -10,7 +10,7 @@
         problems=[{"question": "What is 2 + 3?", "answer": "5"}, ...],
         reward=reward,
         objective="dapo",
-        steps=200,
+        settings={"steps": 200},
     )
     print(trainer.run().stages[0].scores)
 

@@ -21,7 +21,7 @@ from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.render import render_prompt
 from lydite.objective.objective import Objective
 from lydite.pipeline.recipe import Recipe, load_recipe
-from lydite.pipeline.runner import Given, _dtype, run_recipe
+from lydite.pipeline.runner import Given, dtype_of, run_recipe
 from lydite.rollout.select import local_engine
 from lydite.tasks.task import TaskConfig, load_task, task_of_rows
 from lydite.train.learner import Learner, UpdateConfig
@@ -266,6 +266,6 @@ def test_a_stage_whose_folders_are_deleted_is_done_again(tmp_path: Path, plain_r
 
 def test_a_new_model_keeps_its_type_in_later_stages() -> None:
     """On a GPU a model from a folder would be bfloat16; one that began in float32 stays so."""
-    assert _dtype(ModelConfig(path="init:llama")) == "float32"
-    assert _dtype(ModelConfig(path="init:llama", dtype="bfloat16")) == "bfloat16"
-    assert _dtype(ModelConfig(path="some/model")) == "auto"
+    assert dtype_of(ModelConfig(path="init:llama")) == "float32"
+    assert dtype_of(ModelConfig(path="init:llama", dtype="bfloat16")) == "bfloat16"
+    assert dtype_of(ModelConfig(path="some/model")) == "auto"

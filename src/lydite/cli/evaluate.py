@@ -28,7 +28,12 @@ def evaluate(
         int | None, typer.Option("--samples", "-k", min=1, help="Completions per problem.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="0 takes the likeliest token.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="0 takes the likeliest token. [default: the recipe's; else 0, or 1 with several "
+            "samples]",
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens in a completion.")

@@ -29,13 +29,24 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            typer.echo(f"lydite: {error}", err=True)
+            _say(str(error))
+            raise typer.Exit(2) from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            # A file or disk that will not do: the system's own words say which and why.
+            place = f"{error.filename}: " if error.filename else ""
+            _say(f"{place}{error.strerror or error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            typer.echo(
-                "lydite: stopped; the same command goes on from the last checkpoint", err=True
-            )
+            run = ctx.invoked_subcommand == "run"
+            _say("stopped; the same command goes on from the last checkpoint" if run else "stopped")
             sys.exit(130)
+
+
+def _say(message: str) -> None:
+    """One line on standard error, whatever the message holds."""
+    typer.echo(f"lydite: {' '.join(message.split())}", err=True)
 
 
 app = typer.Typer(

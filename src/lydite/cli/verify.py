@@ -58,7 +58,8 @@ def verify(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    bars = Console(stderr=True)
+    with Progress(*columns, console=bars, transient=True, disable=not bars.is_terminal) as bar:
         task = bar.add_task("", total=None)
         report = verify_file(
             input, config, output, lambda done, total: bar.update(task, completed=done, total=total)

@@ -15,7 +15,7 @@ from lydite.model.loading import load_prompting
 from lydite.model.policy import Policy
 from lydite.model.render import prompt_text
 from lydite.objective.describe import describe
-from lydite.pipeline.fit import longest
+from lydite.pipeline.fit import longest, longest_sampled
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
 from lydite.pipeline.runner import pick_device, problems_of
@@ -25,7 +25,7 @@ from lydite.types import Problem
 from lydite.verify.verifier import build
 
 SHOWN = 3
-OFFLINE = ("couldn't connect", "offline", "cannot be reached", "connection error", "max retries")
+OFFLINE = ("couldn't connect", "couldn't reach", "offline", "connection error", "max retries")
 
 
 class Mark(Enum):
@@ -56,18 +56,30 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
     yield _try("tasks", lambda: _named(recipe))
     yield from _objectives(recipe)
     tasks: dict[str, TaskData] = {}
+    away = False
     for name in recipe.task_names():
-        if name in recipe.tasks:
-            yield _try(f"task {name}", partial(_task, recipe, name, tasks))
+        if name not in recipe.tasks:
+            continue
+        if away and recipe.tasks[name].hub is not None:
+            yield Check(f"task {name}", Mark.SKIPPED, "on the hub, which cannot be reached")
+            continue
+        check = _try(f"task {name}", partial(_task, recipe, name, tasks))
+        away |= check.mark is Mark.SKIPPED
+        yield check
     for name in recipe.evaluation.tasks:
         for trained in dict.fromkeys(stage.task for stage in recipe.stages):
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
                 yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
-    yield from _prompts(recipe, tasks)
+    found: list[Policy] = []
+    model = _try("model", partial(_model, recipe, found))
+    yield model
+    if found:
+        yield from _prompts(recipe, tasks, found[0])
     if tasks:
         yield _try("verifier", lambda: _verifier(recipe, tasks))
-    yield _try("memory", lambda: _memory(recipe))
+    if model.mark is not Mark.SKIPPED:
+        yield _try("memory", lambda: _memory(recipe))
 
 
 def _try(name: str, check: Callable[[], tuple[str, tuple[str, ...]]]) -> Check:
@@ -75,9 +87,10 @@ def _try(name: str, check: Callable[[], tuple[str, tuple[str, ...]]]) -> Check:
     try:
         text, lines = check()
     except UserError as error:
-        reason = str(error)
-        away = any(sign in f"{reason} {error.__cause__}".lower() for sign in OFFLINE)
-        return Check(name, Mark.SKIPPED if away else Mark.FAILED, reason)
+        # What a library said, not our own line: that may hold any word the user chose.
+        cause = str(error.__cause__ or "").lower()
+        away = any(sign in cause for sign in OFFLINE)
+        return Check(name, Mark.SKIPPED if away else Mark.FAILED, str(error))
     return Check(name, Mark.OK, text, lines)
 
 
@@ -120,30 +133,23 @@ def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> tuple[str, t
     return f"{len(tasks[name].problems)} problems", tasks[name].notes
 
 
-def _prompts(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
+def _model(recipe: Recipe, found: list[Policy]) -> tuple[str, tuple[str, ...]]:
+    policy = load_prompting(recipe.model)
+    found.append(policy)
+    kind = "chat template" if policy.chat else "plain text"
+    size = f"{len(policy.tokenizer)} tokens, {kind}, context {policy.context}"
+    return f"{recipe.model.path}: {size}", ()
+
+
+def _prompts(recipe: Recipe, tasks: dict[str, TaskData], policy: Policy) -> Iterator[Check]:
     """Prompts as the model will see them, and whether they and the completions fit its context."""
-    found: list[Policy] = []
-
-    def tokenizer() -> tuple[str, tuple[str, ...]]:
-        prompting = load_prompting(recipe.model)
-        found.append(prompting)
-        kind = "chat template" if prompting.chat else "plain text"
-        return (
-            f"{recipe.model.path}: {len(prompting.tokenizer)} tokens, {kind}, context "
-            f"{prompting.context}",
-            (),
-        )
-
-    yield _try("model", tokenizer)
-    if not found:
-        return
     for stage in recipe.stages:
         if stage.task in tasks:
-            problems = tasks[stage.task]
-            yield _try(
-                f"prompts of {stage.name}",
-                partial(_rendered, found[0], stage, problems),
-            )
+            check = partial(_rendered, policy, stage, tasks[stage.task])
+            yield _try(f"prompts of {stage.name}", check)
+    for name in recipe.evaluation.tasks:
+        if name in tasks:
+            yield _try(f"prompts of {name}", partial(_measured, policy, recipe, tasks[name]))
 
 
 def _rendered(
@@ -157,6 +163,12 @@ def _rendered(
         f"at most {most} tokens with the completion; the first {len(shown)} as the model sees them",
         tuple(shown),
     )
+
+
+def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> tuple[str, tuple[str, ...]]:
+    limit = recipe.evaluation.sampling.max_tokens
+    most = longest_sampled(prompting, data.problems, limit, "evaluation.sampling.max_tokens")
+    return f"at most {most} tokens with the completion", ()
 
 
 def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
@@ -175,7 +187,7 @@ def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[st
 
 
 def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
-    device = pick_device(recipe)
+    device = pick_device(recipe.device)
     budgets = [
         s.update.tokens_per_micro_batch if isinstance(s, RLStage) else s.tokens_per_micro_batch
         for s in recipe.stages

@@ -14,6 +14,7 @@ from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
 from lydite.pipeline.recipe import Recipe, load_recipe
+from lydite.pipeline.runner import dtype_of, pick_device
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
@@ -43,13 +44,19 @@ class Measurement:
     def with_sampling(
         self, samples: int | None, temperature: float | None, max_tokens: int | None
     ) -> Measurement:
-        """The same with what is given in place of what the recipe says."""
+        """The same with what is given in place of what the recipe says. Without a recipe, several
+        samples are drawn at temperature 1: the likeliest answer again and again tells nothing.
+        """
+        samples = samples or self.samples
+        if temperature is None:
+            several = self.recipe is None and samples > 1
+            temperature = 1.0 if several else self.params.temperature
         params = replace(
             self.params,
-            temperature=self.params.temperature if temperature is None else temperature,
+            temperature=temperature,
             max_tokens=self.params.max_tokens if max_tokens is None else max_tokens,
         )
-        return replace(self, params=params, samples=samples or self.samples)
+        return replace(self, params=params, samples=samples)
 
     def model(self, config: ModelConfig) -> ModelConfig:
         """The model as the recipe would show it its prompts."""
@@ -57,7 +64,7 @@ class Measurement:
             return config
         ours = self.recipe.model
         return config.model_copy(
-            update={"chat": ours.chat, "thinking": ours.thinking, "dtype": ours.dtype}
+            update={"chat": ours.chat, "thinking": ours.thinking, "dtype": dtype_of(ours)}
         )
 
 
@@ -74,12 +81,18 @@ def load_measurement(
         UserError: a task that the recipe does not define, or a file that cannot be read.
     """
     if recipe is None:
+        # Two files of one name keep their folders, so that neither hides the other.
+        names = [Path(path).stem for path in tasks]
         named = {
-            Path(path).stem: validate(TaskConfig, {**columns, "path": path}, path) for path in tasks
+            path if names.count(name) > 1 else name: validate(
+                TaskConfig, {**columns, "path": path}, path
+            )
+            for path, name in zip(tasks, names, strict=True)
         }
         data = {name: load_task(name, config, seed) for name, config in named.items()}
         chosen = validate(VerifierConfig, {"rewards": verifier or "math"}, "--verifier")
-        return Measurement(data, chosen, SamplingConfig(temperature=0.0).params(), seed=seed)
+        params = SamplingConfig(temperature=0.0).params()
+        return Measurement(data, chosen, params, seed=seed, device=pick_device("auto"))
     loaded = load_recipe(find_recipe(recipe))
     for name in tasks:
         if name not in loaded.tasks:
@@ -92,7 +105,13 @@ def load_measurement(
         chosen = validate(VerifierConfig, {"rewards": verifier}, "--verifier")
     held_out = loaded.evaluation
     return Measurement(
-        data, chosen, held_out.sampling.params(), held_out.samples, seed, recipe=loaded
+        data,
+        chosen,
+        held_out.sampling.params(),
+        held_out.samples,
+        seed,
+        pick_device(loaded.device),
+        loaded,
     )
 
 

@@ -30,11 +30,23 @@ def longest(policy: Policy, stage: SFTStage | RLStage, problems: Sequence[Proble
     if isinstance(stage, SFTStage):
         check_worked(stage.task, problems)
         return max(len(render_example(policy, p, p.worked or "")[0]) for p in problems)
-    found = max(len(render_prompt(policy, p)) for p in problems) + stage.sampling.max_tokens
+    return longest_sampled(
+        policy, problems, stage.sampling.max_tokens, f"stages.{stage.name}.sampling.max_tokens"
+    )
+
+
+def longest_sampled(
+    policy: Policy, problems: Sequence[Problem], max_tokens: int, setting: str
+) -> int:
+    """Tokens of the longest prompt with a completion of ``max_tokens``, which ``setting`` says.
+
+    Raises:
+        UserError: a prompt cannot be rendered, or passes the context with its completion.
+    """
+    found = max(len(render_prompt(policy, p)) for p in problems) + max_tokens
     if found > policy.context:
         raise UserError(
-            f"stages.{stage.name}.sampling.max_tokens: the longest prompt and "
-            f"{stage.sampling.max_tokens} tokens make {found}, more than the context of "
-            f"{policy.context}; lower it or raise model.context"
+            f"{setting}: the longest prompt and {max_tokens} tokens make {found}, more than the "
+            f"context of {policy.context}; lower it or raise model.context"
         )
     return found

@@ -141,15 +141,25 @@ def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[P
     return [problem for name, data in tasks.items() if name in names for problem in data.problems]
 
 
-def pick_device(recipe: Recipe) -> str:
-    """``auto`` is the GPU if there is one."""
-    if recipe.device == "auto":
+def pick_device(wanted: str) -> str:
+    """``auto`` is the GPU if there is one.
+
+    Raises:
+        UserError: ``cuda``, and there is none.
+    """
+    if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if recipe.device == "cuda" and not torch.cuda.is_available():
+    if wanted == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "device: cuda was asked for and torch sees no GPU; use device=cpu or device=auto"
         )
-    return recipe.device
+    return wanted
+
+
+def dtype_of(config: ModelConfig) -> Literal["float32", "bfloat16", "auto"]:
+    """``auto`` is float32 for a new model, in later stages too, where it comes from a folder."""
+    new = config.path.startswith("init:")
+    return "float32" if new and config.dtype == "auto" else config.dtype
 
 
 class _Run:
@@ -167,7 +177,7 @@ class _Run:
         self._folder = folder
         self._tasks = tasks
         self._log = log
-        self._device = pick_device(recipe)
+        self._device = pick_device(recipe.device)
         self._began = time.perf_counter()
         self._fits = False
         judge = recipe.evaluation.verifier
@@ -316,7 +326,7 @@ class _Run:
                     "init": {},
                     "vocabulary": None,
                     "tokenizer": None,
-                    "dtype": _dtype(config),
+                    "dtype": dtype_of(config),
                 }
             )
         return load_policy(config, self._device, self._recipe.seed)
@@ -439,12 +449,6 @@ def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> l
         bits = [1] * (len(ids) - first) if stage.loss_on == "all" else mask[first:]
         found.append(Example(ids[:first], ids[first:], bits))
     return found
-
-
-def _dtype(config: ModelConfig) -> Literal["float32", "bfloat16", "auto"]:
-    """``auto`` is float32 for a new model, in later stages too, where it comes from a folder."""
-    new = config.path.startswith("init:")
-    return "float32" if new and config.dtype == "auto" else config.dtype
 
 
 def _copy_model(source: Path, target: Path) -> None:
