@@ -12,6 +12,7 @@ import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -157,11 +158,16 @@ def reading(location: str, read: Callable[[], R], field: str = "model.path") -> 
 def quiet() -> Iterator[None]:
     """Without Transformers' progress bars and remarks: the terminal belongs to the run."""
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    # It tells of every retry of a hub that cannot be reached; the error at the end is enough.
+    hub = getLogger("huggingface_hub")
+    hub_level = hub.level
+    hub.setLevel(ERROR)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
+        hub.setLevel(hub_level)
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import glob
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,8 @@ def hub_rows(name: str, subset: str | None, split: str) -> list[Row]:
         import datasets
     except ImportError as error:
         raise UserError("hub: needs the package datasets; pip install 'lydite[hub]'") from error
+    # It tells of every retry of a hub that cannot be reached; the error at the end is enough.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         data = datasets.load_dataset(name, subset, split=split)
     except (
