@@ -117,6 +117,12 @@ def test_too_many_undecided_stop_the_run_and_say_why():
         rl.step(0)
 
 
+def test_a_single_undecided_verdict_does_not_stop_a_small_run():
+    rl, parts = trainer({"a": [1, None, 0, 0]}, fail_rate=0.1)
+    rl.step(0)
+    assert parts.engine.version == 1
+
+
 def test_dynamic_sampling_draws_on_and_says_what_it_left():
     table = {"a": [1, 1, 1, 1], "b": [1, 0, 0, 0], "c": [0, 0, 0, 0], "d": [1, 1, 0, 0]}
     rl, parts = trainer(table, "grpo+dynamic_sampling", prompts=2)

@@ -39,6 +39,10 @@ from lydite.types import (
 from lydite.watch.samples import Sample, samples_of
 
 
+FEWEST_FAILURES = 3
+"""Undecided verdicts in a round below which their share says nothing."""
+
+
 class RLConfig(Config):
     """How many prompts and completions a step takes, how they are drawn, and what is optimised."""
 
@@ -246,7 +250,9 @@ class RLTrainer:
         """Verdicts that are our failure must not become the run's normal state."""
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         failed = [verdict for verdict in verdicts if verdict.outcome in UNDECIDED]
-        if len(failed) > self._parts.fail_rate * len(verdicts):
+        # One failure among eight is no rate yet.
+        enough = len(failed) >= min(FEWEST_FAILURES, len(verdicts))
+        if enough and len(failed) > self._parts.fail_rate * len(verdicts):
             common = Counter(verdict.detail for verdict in failed).most_common(1)[0][0]
             raise UserError(
                 f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more "
