@@ -3,7 +3,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lydite.model.attention import NAME, hidden_states
-from lydite.ops.groups import pack_groups
+from lydite.ops.groups import pack_groups, take
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8, 9, 10, 11], [12]]
 COMPLETIONS = [[[3, 4, 5], [9], [7, 7, 7, 7, 7, 7]], [[1, 2], [3, 3, 3]], [[4, 4, 4, 4]]]
@@ -71,3 +71,24 @@ def test_groups_and_completions_do_not_see_each_other(model):
     after, _ = shared(model, [PROMPTS[0], PROMPTS[1], [13]], changed)
     torch.testing.assert_close(before[[0, 1, 4]], after[[0, 1, 4]], rtol=0, atol=1e-6)
     assert not torch.allclose(before[5], after[5])
+
+
+def test_rows_that_are_taken_often_have_the_same_gradient_every_time_on_several_threads():
+    """Indexing does not: its backward pass adds in whatever order the threads come along."""
+    x = torch.randn(300, 128, requires_grad=True)
+    index = torch.randint(0, 300, (20, 100))
+    weights = torch.randn(20, 100, 128)
+
+    def gradient():
+        x.grad = None
+        taken = take(x, index)
+        assert torch.equal(taken, x[index])
+        (taken * weights).sum().backward()
+        return x.grad.clone()
+
+    torch.set_num_threads(2)
+    try:
+        first = gradient()
+        assert all(torch.equal(gradient(), first) for _ in range(20))
+    finally:
+        torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
-from lydite.ops.groups import pack_groups
+from lydite.ops.groups import pack_groups, take
 from lydite.ops.head import token_logprobs
 
 Ids = Sequence[int]
@@ -38,7 +38,7 @@ def score(
     hidden = hidden_states(policy.model, packed.input_ids, packed.position_ids, packed.layout)
     weight, bias = policy.head
     logprobs, entropy = token_logprobs(
-        hidden[packed.predictor], weight, bias, packed.targets, policy.head_scale(temperature)
+        take(hidden, packed.predictor), weight, bias, packed.targets, policy.head_scale(temperature)
     )
     return packed.padded(logprobs), packed.padded(entropy)
 

@@ -107,24 +107,39 @@ class GroupLayout:
         out = scaled_dot_product_attention(
             self._pick(q, self._prompts, 1), k_prompt, v_prompt, is_causal=True, scale=scaling
         )
-        flat = out.transpose(1, 2).flatten(0, 1)[self._prompts.scatter]
+        flat = take(out.transpose(1, 2).flatten(0, 1), self._prompts.scatter)
         if self._completions is None:
             return flat[None]
         k_own, v_own = (self._pick(x, self._completions, repeat) for x in (k, v))
         out = scaled_dot_product_attention(
             self._pick(q, self._completions, 1),
-            torch.cat([k_prompt[self._owners], k_own], dim=2),
-            torch.cat([v_prompt[self._owners], v_own], dim=2),
+            torch.cat([take(k_prompt, self._owners), k_own], dim=2),
+            torch.cat([take(v_prompt, self._owners), v_own], dim=2),
             attn_mask=self._mask,
             scale=scaling,
         )
-        return torch.cat([flat, out.transpose(1, 2).flatten(0, 1)[self._completions.scatter]])[None]
+        own = take(out.transpose(1, 2).flatten(0, 1), self._completions.scatter)
+        return torch.cat([flat, own])[None]
 
     @staticmethod
     def _pick(flat: Tensor, block: _Block, repeat: int) -> Tensor:
         """``[N, h, D]`` to ``[n, h·repeat, longest, D]``."""
-        padded = flat[block.start : block.start + block.tokens][block.gather].transpose(1, 2)
+        tokens = flat[block.start : block.start + block.tokens]
+        padded = take(tokens, block.gather).transpose(1, 2)
         return padded if repeat == 1 else padded.repeat_interleave(repeat, dim=1)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """``x[index]``, rows of ``x`` by an index of any shape, with the same gradient every time.
+
+    A row that is taken several times collects several gradients, and a float sum depends on their
+    order. On a CPU with several threads indexing adds them in no fixed order, on a GPU
+    ``index_select`` does; each is fixed where the other is not. A resumed run repeats to the bit.
+    """
+    if x.device.type == "cpu":
+        rows = x.index_select(0, index.flatten())
+        return rows.view(*index.shape, *x.shape[1:])
+    return x[index]
 
 
 def _block(lengths: Sequence[int], start: int, device: str) -> _Block:
