@@ -76,7 +76,7 @@ def test_groups_and_completions_do_not_see_each_other(model):
 def test_rows_that_are_taken_often_have_the_same_gradient_every_time_on_several_threads():
     """Indexing does not: its backward pass adds in whatever order the threads come along."""
     x = torch.randn(300, 128, requires_grad=True)
-    index = torch.randint(0, 300, (20, 100))
+    index = torch.randint(0, 20, (20, 100))
     weights = torch.randn(20, 100, 128)
 
     def gradient():
@@ -89,6 +89,6 @@ def test_rows_that_are_taken_often_have_the_same_gradient_every_time_on_several_
     torch.set_num_threads(2)
     try:
         first = gradient()
-        assert all(torch.equal(gradient(), first) for _ in range(20))
+        assert all(torch.equal(gradient(), first) for _ in range(200))
     finally:
         torch.set_num_threads(1)
