@@ -26,7 +26,7 @@ CHECKPOINT = "lydite.train.checkpoint"
 RUNNER = "lydite.pipeline.runner"
 
 PLAIN = [
-    Kill("before", f"{RUNNER}:evaluate"),
+    Kill("before", "lydite.pipeline.heldout:evaluate"),
     Kill("event", "evaluated base 0"),
     Kill("event", "step_done base 1"),
     Kill("after", f"{CHECKPOINT}:save_file"),
@@ -39,7 +39,7 @@ PLAIN = [
     Kill("before", "lydite.watch.files:os.fsync", 2),
     Kill("after", "lydite.train.loop:save_checkpoint"),
     Kill("event", "step_done rl 3"),
-    Kill("after", f"{RUNNER}:evaluate"),
+    Kill("after", "lydite.pipeline.heldout:evaluate"),
     Kill("before", f"{RUNNER}:_copy_model"),
     Kill("after", "shutil:copytree"),
 ]

@@ -1,4 +1,4 @@
-"""Whether what a stage shows the model fits it: for a dry run, and before any stage trains."""
+"""What a stage shows the model: worked examples as tokens, and whether all of it fits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.render import render_example, render_prompt
 from lydite.pipeline.recipe import RLStage, SFTStage
+from lydite.train.sft import Example
 from lydite.types import Problem
 
 
@@ -49,4 +50,19 @@ def longest_sampled(
             f"{setting}: the longest prompt and {max_tokens} tokens make {found}, more than the "
             f"context of {policy.context}; lower it or raise model.context"
         )
+    return found
+
+
+def examples_of(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> list[Example]:
+    """The task's worked solutions as token ids.
+
+    Raises:
+        UserError: one does not fit the context.
+    """
+    found = []
+    for problem in problems:
+        ids, mask = render_example(policy, problem, problem.worked or "")
+        first = 1 if stage.loss_on == "all" else mask.index(1)
+        bits = [1] * (len(ids) - first) if stage.loss_on == "all" else mask[first:]
+        found.append(Example(ids[:first], ids[first:], bits))
     return found

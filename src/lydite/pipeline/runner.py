@@ -23,7 +23,7 @@ from lydite.config import UserError
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
-from lydite.model.render import render_example, render_prompt
+from lydite.model.render import render_prompt
 from lydite.model.saving import save_policy
 from lydite.pipeline.artifact import (
     Artifact,
@@ -33,22 +33,22 @@ from lydite.pipeline.artifact import (
     load_artifact,
     save_artifact,
 )
-from lydite.pipeline.fit import check_worked, longest
+from lydite.pipeline.fit import check_worked, examples_of, longest
 from lydite.pipeline.folder import RunFolder, resolved, write_json
+from lydite.pipeline.heldout import HeldOut
 from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
 from lydite.pipeline.summary import StageSummary, summarise
 from lydite.rollout.select import local_engine
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
-from lydite.train.evaluate import Evaluation, Prompt, evaluate
+from lydite.train.evaluate import Prompt
 from lydite.train.learner import Learner
 from lydite.train.loop import LoopSettings, Trainer, run_steps
 from lydite.train.rl import RLParts, RLTrainer
-from lydite.train.sft import Example, SFTTrainer
+from lydite.train.sft import SFTTrainer
 from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import build
 from lydite.watch.events import (
-    Answer,
     Evaluated,
     Event,
     EventLog,
@@ -62,11 +62,6 @@ from lydite.watch.events import (
     Warned,
     read_events,
 )
-from lydite.watch.samples import write_samples
-
-SHOWN_ANSWERS = 20
-"""Answers kept in the log of an evaluation, for people to read; every one is in ``samples/``."""
-SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,15 +265,15 @@ class _Run:
         engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
         trainer = self._trainer(stage, policy, engine)
         self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
-        prompts = {
-            name: [Prompt(p, render_prompt(policy, p)) for p in self._tasks[name].problems]
-            for name in self._recipe.evaluation.tasks
-        }
-
-        def look(step: int) -> None:
-            for name, ready in prompts.items():
-                self._evaluate(stage.name, step, name, ready, engine, parent_name)
-
+        held_out = HeldOut(
+            self._recipe.evaluation,
+            {
+                name: [Prompt(p, render_prompt(policy, p)) for p in self._tasks[name].problems]
+                for name in self._recipe.evaluation.tasks
+            },
+            engine,
+            self._judge,
+        )
         settings = LoopSettings(
             stage=stage.name,
             checkpoints=self._folder.checkpoints(stage.name),
@@ -287,7 +282,14 @@ class _Run:
             checkpoint_every=self._recipe.checkpoint.every,
             keep=self._recipe.checkpoint.keep,
         )
-        run_steps(trainer, settings, self._log, look)
+        run_steps(
+            trainer,
+            settings,
+            self._log,
+            lambda step: held_out.measure(
+                stage.name, step, parent_name, self._log, self._folder.samples
+            ),
+        )
         save_policy(policy, home / "model")
         artifact = save_artifact(home, lineage)
         self._log_done(stage.name, home)
@@ -334,7 +336,9 @@ class _Run:
     def _trainer(self, stage: SFTStage | RLStage, policy: Policy, engine: Engine) -> Trainer:
         problems = self._tasks[stage.task].problems
         if isinstance(stage, SFTStage):
-            return SFTTrainer(policy, stage, _examples(policy, problems, stage), self._recipe.seed)
+            return SFTTrainer(
+                policy, stage, examples_of(policy, problems, stage), self._recipe.seed
+            )
         objective = stage.build_objective()
         reference = Reference(policy).active if objective.needs_reference else None
         learner = Learner(policy, stage.optimizer, stage.update, reference)
@@ -344,51 +348,6 @@ class _Run:
         return RLTrainer(
             stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed
         )
-
-    def _evaluate(
-        self,
-        stage: str,
-        step: int,
-        task: str,
-        prompts: Sequence[Prompt],
-        engine: Engine,
-        parent: str,
-    ) -> None:
-        """Logs the held-out score; at a stage's start, the one its starting model got at the end of
-        its own stage.
-        """
-        if step == 0 and (known := self._known(parent, task)) is not None:
-            again = {
-                f: getattr(known, f)
-                for f in ("task", "avg", "lo", "hi", "n", "k", "scores", "answers")
-            }
-            self._log.append(
-                Evaluated(stage=stage, step=0, metrics={**known.metrics, "seconds": 0.0}, **again)
-            )
-            return
-        began = time.perf_counter()
-        config = self._recipe.evaluation
-        result = evaluate(
-            task, prompts, engine, self._judge, config.sampling.params(), config.samples
-        )
-        write_samples(self._folder.samples, f"{stage}-{task}", step, result.samples(step))
-        if result.undecided:
-            message = (
-                f"{result.undecided} held-out answers of {task} could not be judged and are left "
-                "out"
-            )
-            self._log.append(Warned(stage=stage, step=step, code="undecided", message=message))
-        self._log.append(
-            _evaluated(stage, step, result, config.samples, time.perf_counter() - began)
-        )
-
-    def _known(self, parent: str, task: str) -> Evaluated | None:
-        found = [
-            e
-            for e in read_events(self._folder.events)
-            if isinstance(e, Evaluated) and e.stage == parent and e.task == task
-        ]
-        return max(found, key=lambda e: e.step, default=None)
 
     def _summarise(self) -> tuple[StageSummary, ...]:
         stages = summarise(read_events(self._folder.events))
@@ -401,54 +360,6 @@ class _Run:
             },
         )
         return stages
-
-
-def _evaluated(
-    stage: str, step: int, result: Evaluation, samples: int, seconds: float
-) -> Evaluated:
-    interval = result.interval
-    shown: list[Answer] = []
-    for answered in result.answers:
-        if answered.completion.sample == 0 and len(shown) < SHOWN_ANSWERS:
-            problem = answered.prompt.problem
-            correct = answered.verdict.outcome == "correct"
-            shown.append(
-                Answer(
-                    problem_id=problem.id,
-                    prompt=problem.question,
-                    completion=answered.completion.text[:SHOWN_CHARACTERS],
-                    correct=correct,
-                )
-            )
-    scores = {name: sum(values) / len(values) for name, values in result.scores.items() if values}
-    return Evaluated(
-        stage=stage,
-        step=step,
-        task=result.task,
-        avg=interval.mean,
-        lo=interval.lo,
-        hi=interval.hi,
-        n=interval.n,
-        k=samples,
-        scores=scores,
-        answers=tuple(shown),
-        metrics={"length": result.mean_length, "seconds": seconds},
-    )
-
-
-def _examples(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> list[Example]:
-    """The task's worked solutions as token ids.
-
-    Raises:
-        UserError: one does not fit the context.
-    """
-    found = []
-    for problem in problems:
-        ids, mask = render_example(policy, problem, problem.worked or "")
-        first = 1 if stage.loss_on == "all" else mask.index(1)
-        bits = [1] * (len(ids) - first) if stage.loss_on == "all" else mask[first:]
-        found.append(Example(ids[:first], ids[first:], bits))
-    return found
 
 
 def _copy_model(source: Path, target: Path) -> None:

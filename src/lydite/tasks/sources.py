@@ -55,7 +55,7 @@ def file_rows(paths: Sequence[str], setting: str) -> list[Row]:
 
 
 def _matching(paths: Sequence[str], setting: str) -> list[str]:
-    """Each path, or for one with ``*`` or ``?`` that is no file the files that match it, by name."""
+    """Each path, or the files that match one with ``*`` or ``?``, by name."""
     found: list[str] = []
     for each in paths:
         if Path(each).expanduser().is_file() or not any(sign in each for sign in "*?["):

@@ -38,7 +38,6 @@ from lydite.types import (
 )
 from lydite.watch.samples import Sample, samples_of
 
-
 FEWEST_FAILURES = 3
 """Undecided verdicts in a round below which their share says nothing."""
 

@@ -1,0 +1,99 @@
+"""Held-out scores of a stage: measured, written to ``samples/`` and logged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lydite.pipeline.recipe import EvalConfig
+from lydite.train.evaluate import Evaluation, Prompt, evaluate
+from lydite.types import Engine, Verifier
+from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
+from lydite.watch.samples import write_samples
+
+SHOWN_ANSWERS = 20
+"""Answers kept in the log of an evaluation, for people to read; every one is in ``samples/``."""
+SHOWN_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """What a stage is measured on and with: prompts by task, the engine that answers, the judge."""
+
+    config: EvalConfig
+    prompts: Mapping[str, Sequence[Prompt]]
+    engine: Engine
+    judge: Verifier
+
+    def measure(self, stage: str, step: int, parent: str, log: EventLog, samples: Path) -> None:
+        """Logs the score of every task.
+
+        At a stage's start it is the one that its starting model got at the end of stage ``parent``,
+        when that is known: the same weights on the same problems with the same noise.
+        """
+        for task, prompts in self.prompts.items():
+            known = _last(log, parent, task) if step == 0 else None
+            if known is not None:
+                log.append(_again(known, stage))
+                continue
+            began = time.perf_counter()
+            params = self.config.sampling.params()
+            result = evaluate(task, prompts, self.engine, self.judge, params, self.config.samples)
+            write_samples(samples, f"{stage}-{task}", step, result.samples(step))
+            if result.undecided:
+                message = f"{result.undecided} held-out answers of {task} could not be judged"
+                log.append(
+                    Warned(stage=stage, step=step, code="undecided", message=f"{message}; left out")
+                )
+            seconds = time.perf_counter() - began
+            log.append(_evaluated(stage, step, result, self.config.samples, seconds))
+
+
+def _last(log: EventLog, stage: str, task: str) -> Evaluated | None:
+    found = [
+        event
+        for event in read_events(log.path)
+        if isinstance(event, Evaluated) and event.stage == stage and event.task == task
+    ]
+    return max(found, key=lambda event: event.step, default=None)
+
+
+def _again(known: Evaluated, stage: str) -> Evaluated:
+    """The same figures as the start of another stage; measuring them took no time."""
+    metrics = {**known.metrics, "seconds": 0.0}
+    return replace(known, stage=stage, step=0, time=now(), metrics=metrics)
+
+
+def _evaluated(
+    stage: str, step: int, result: Evaluation, samples: int, seconds: float
+) -> Evaluated:
+    interval = result.interval
+    shown: list[Answer] = []
+    for answered in result.answers:
+        if answered.completion.sample == 0 and len(shown) < SHOWN_ANSWERS:
+            problem = answered.prompt.problem
+            correct = answered.verdict.outcome == "correct"
+            shown.append(
+                Answer(
+                    problem_id=problem.id,
+                    prompt=problem.question,
+                    completion=answered.completion.text[:SHOWN_CHARACTERS],
+                    correct=correct,
+                )
+            )
+    scores = {name: sum(values) / len(values) for name, values in result.scores.items() if values}
+    return Evaluated(
+        stage=stage,
+        step=step,
+        task=result.task,
+        avg=interval.mean,
+        lo=interval.lo,
+        hi=interval.hi,
+        n=interval.n,
+        k=samples,
+        scores=scores,
+        answers=tuple(shown),
+        metrics={"length": result.mean_length, "seconds": seconds},
+    )
