@@ -24,6 +24,7 @@ from lydite.watch.samples import read_samples
 
 CHECKPOINT = "lydite.train.checkpoint"
 RUNNER = "lydite.pipeline.runner"
+HELD_OUT = "lydite.pipeline.heldout"
 
 PLAIN = [
     Kill("before", "lydite.pipeline.heldout:evaluate"),
