@@ -4,9 +4,13 @@ only the memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lydite.types import TrainBatch, TrainGroup
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +42,19 @@ def micro_batches(batch: TrainBatch, budget: int) -> list[list[Piece]]:
     the peak of memory comes first: a batch that will not fit fails at once.
     """
     pieces = sorted(_pieces(batch, budget), key=lambda piece: (-piece.longest, piece.rows))
-    found: list[list[Piece]] = []
+    return fill(pieces, lambda piece: piece.tokens, budget)
+
+
+def fill(items: Iterable[T], tokens: Callable[[T], int], budget: int) -> list[list[T]]:
+    """Items in order, cut into runs of at most ``budget`` tokens; a larger item goes alone."""
+    found: list[list[T]] = []
     used = budget + 1
-    for piece in pieces:
-        if used + piece.tokens > budget:
+    for item in items:
+        if used + tokens(item) > budget:
             found.append([])
             used = 0
-        found[-1].append(piece)
-        used += piece.tokens
+        found[-1].append(item)
+        used += tokens(item)
     return found
 
 

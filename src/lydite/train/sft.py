@@ -19,6 +19,7 @@ from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.scoring import score
 from lydite.ops.linear import fast_products
+from lydite.train.batching import fill
 from lydite.train.loop import StepResult
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 
@@ -107,7 +108,7 @@ class SFTTrainer:
         batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
         learned = sum(sum(example.loss_mask) for example in batch)
         with fast_products(self.policy.model):
-            parts = _cut(batch, self.config.tokens_per_micro_batch)
+            parts = fill(batch, lambda e: e.tokens, self.config.tokens_per_micro_batch)
             loss = sum(self._backward(part, max(1, learned)) for part in parts)
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = self.optimizer.step(lr)
@@ -145,16 +146,3 @@ class SFTTrainer:
         """Goes on from a checkpoint, to the bit."""
         del state
         self.optimizer.load_state_tensors(tensors)
-
-
-def _cut(batch: Sequence[Example], budget: int) -> list[list[Example]]:
-    """Micro-batches of at most ``budget`` tokens; a longer example goes alone."""
-    found: list[list[Example]] = []
-    used = budget + 1
-    for example in batch:
-        if used + example.tokens > budget:
-            found.append([])
-            used = 0
-        found[-1].append(example)
-        used += example.tokens
-    return found
