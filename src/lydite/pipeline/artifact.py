@@ -33,8 +33,10 @@ class Lineage:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of all of it."""
-        return fingerprint(dataclasses.asdict(self))
+        """SHA-256, in hex, of all of it but Lydite's version: an upgrade must not strand a run."""
+        inputs = dataclasses.asdict(self)
+        del inputs["lydite"]
+        return fingerprint(inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _refuse_changed(path: Path, lineage: Lineage) -> None:
     if record["fingerprint"] == lineage.fingerprint:
         return
     mine = json.loads(json.dumps(dataclasses.asdict(lineage), default=str))
-    changed = [key for key, value in mine.items() if record.get(key) != value]
+    changed = [k for k, value in mine.items() if k != "lydite" and record.get(k) != value]
     raise UserError(
         f"{path.parent}: stage {lineage.stage!r} was made from other inputs (changed since: "
         f"{', '.join(changed)}); choose another --out, or delete the folders {lineage.stage} under "
