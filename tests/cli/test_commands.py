@@ -16,6 +16,7 @@ import pytest
 import yaml
 from small_runs import command, recipe, rl_stage, start, write
 
+import lydite
 from lydite.watch.samples import read_samples
 
 PROBLEMS = [{"question": f"add {n}+1", "answer": str(n + 1), "kind": "add"} for n in range(10, 16)]
@@ -320,3 +321,8 @@ def limited(file: Path, out: Path, said: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
     command(["run", str(file), "--out", str(out)], said)
+
+
+def test_the_version_is_the_packages_own(cli: Any) -> None:
+    result = cli("--version")
+    assert result.exit_code == 0 and result.stdout.strip() == lydite.__version__

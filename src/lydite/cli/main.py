@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import lydite
 from lydite.cli.evaluate import evaluate
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
@@ -56,6 +57,23 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(lydite.__version__)
+        raise typer.Exit
+
+
+@app.callback(help=HELP)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """What holds for every command."""
+
+
 app.command()(run)
 app.command("eval")(evaluate)
 app.command()(verify)
