@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lydite.config import UserError
-from lydite.objective import Objective
+from lydite.objective import PRESETS, Objective
 
 NAN = math.nan
 TABLE = [[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
@@ -166,8 +166,9 @@ REWARD = st.one_of(
 def test_always_finite_and_centred(data: st.DataObject, prompts: int, group: int) -> None:
     rows = st.lists(REWARD, min_size=group, max_size=group)
     rewards = torch.tensor(data.draw(st.lists(rows, min_size=prompts, max_size=prompts)))
-    for spec in ("grpo", "dr_grpo", "rloo", "grpo+batch_std", "reinforce"):
-        got = Objective.parse(spec).advantages(rewards)
+    lengths = torch.arange(prompts * group).reshape(prompts, group)
+    for spec in (*PRESETS, "grpo+batch_std"):
+        got = Objective.parse(spec).advantages(rewards, lengths)
         assert got.isfinite().all()
         assert (got[rewards.isnan()] == 0).all()
     assert Objective.parse("grpo").advantages(rewards).abs().max() <= math.sqrt(group) + 1e-4

@@ -11,18 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from lydite.objective import Counts, Metrics, Objective
+from lydite.objective import PRESETS, Counts, Metrics, Objective
 
 SPECS: list[Any] = [
-    "grpo",
-    "dr_grpo",
-    "dapo",
-    "gspo",
-    "rloo",
-    "reinforce",
+    *PRESETS,
     "grpo+kl+tis+dual_clip",
     "gspo+token_mean+kl",
     "dr_grpo+clip_higher+tis",
+    "grpo+mis+prompt_mean",
+    "grpo+icepop+off_policy_mask",
+    "dapo+kl_unbiased+entropy_bonus",
+    "rloo+kl_in_reward",
+    "grpo+high_entropy_tokens",
+    "dapo+kl_cov",
+    {"patches": ["clip_cov"], "token_filter.share": 0.2},
+    # wider than published, so that some sequences are left
+    {"patches": ["geometric_mask"], "correction.low": 0.8, "correction.high": 1.2},
 ]
 
 
@@ -75,6 +79,13 @@ def pad(step: Step, extra: int) -> Step:
     )
 
 
+def model(step: Step, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probs and entropies ``[B, T]`` of three parameters."""
+    position = torch.arange(step.base.shape[1], dtype=torch.float64)
+    policy = step.base * theta[0] + theta[1] * position + theta[2] * step.base.square()
+    return policy, 2 + (step.base * theta[2] + theta[1] * position).sin()
+
+
 def gradient(
     spec: Any, step: Step, cut: Sequence[Sequence[int]]
 ) -> tuple[Tensor, dict[str, float]]:
@@ -83,10 +94,14 @@ def gradient(
     counts = Counts.of(step.mask, step.groups)
     theta = torch.tensor([1.0, 0.05, 0.01], dtype=torch.float64, requires_grad=True)
     measured = []
+    policy, entropy = model(step, theta.detach())
+    picked = objective.pick(
+        policy=policy, entropy=entropy, advantages=step.advantages, mask=step.mask
+    )
+    in_prompt = torch.tensor([int(step.mask[step.groups == g].sum()) for g in step.groups])
     for rows in cut:
         part = step.take(rows)
-        position = torch.arange(part.base.shape[1], dtype=torch.float64)
-        policy = part.base * theta[0] + theta[1] * position + theta[2] * part.base.square()
+        policy, entropy = model(part, theta)
         loss, metrics = objective.loss(
             policy=policy,
             old=part.old,
@@ -95,6 +110,9 @@ def gradient(
             advantages=part.advantages,
             mask=part.mask,
             counts=counts,
+            entropy=entropy,
+            prompt_tokens=in_prompt[list(rows)],
+            picked=picked[list(rows)],
         )
         loss.backward()
         measured.append(metrics)

@@ -9,11 +9,20 @@ import torch
 
 from lydite.model.reference import Reference
 from lydite.objective.objective import Objective
+from lydite.objective.presets import PRESETS
 from lydite.train.learner import Learner, UpdateConfig, step_counts
 from lydite.train.optimizer import OptimizerConfig
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
-SPECS = ["grpo", "dr_grpo", "dapo", "gspo", "rloo", "grpo+kl", "grpo+token_mean+tis"]
+SPECS = [
+    *PRESETS,
+    "grpo+kl",
+    "grpo+token_mean+tis",
+    "dapo+prompt_mean+entropy_bonus",
+    "grpo+high_entropy_tokens",
+    "grpo+kl_cov",
+    "rloo+kl_in_reward",
+]
 
 
 def batch(temperature=0.8):

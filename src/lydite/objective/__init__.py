@@ -1,9 +1,11 @@
 """What a step of reinforcement learning maximises: GRPO and its family, composable.
 
 The room sees rewards, log-probabilities and masks; never text, never tokens. One file for each
-part: ``advantage``, ``group_filter`` and ``overlong`` turn rewards into advantages; ``surrogate``,
-``kl``, ``correction`` and ``aggregate`` turn log-probabilities into a loss; ``presets`` names the
-published combinations, ``spec`` reads them, ``objective`` joins all, ``describe`` says what one is.
+part: ``credit``, ``advantage``, ``group_filter`` and ``overlong`` turn rewards into advantages;
+``surrogate``, ``token_filter``, ``kl``, ``correction`` and ``aggregate`` turn log-probabilities
+into what ``loss`` adds up. ``presets`` names the published combinations, ``spec`` reads them,
+``settings`` refuses what has no meaning, ``objective`` joins all; ``describe`` and ``explain`` say
+what one is.
 """
 
 from lydite.objective.aggregate import Counts

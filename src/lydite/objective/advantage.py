@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from lydite.objective.group_filter import constant_rows
 
-# One number per completion, from rewards [P, G] (0 where excluded) and which are included [P, G].
-Statistic = Callable[[Tensor, Tensor], Tensor]
+# One number per completion, from rewards [P, G] (0 where excluded), which are included [P, G], and
+# lengths in tokens [P, G].
+Statistic = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +27,35 @@ class Baseline:
 
     value: Statistic
     compares: bool
+    needs_lengths: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """``spread`` takes (rewards, included, Bessel's correction); ``None`` is no division.
 
-    ``within_group``: it is made of the group's rewards alone.
+    ``within_group``: it is made of the group's rewards alone. ``of_centred``: its rewards come with
+    the baseline subtracted.
     """
 
     spread: Callable[[Tensor, Tensor, int], Tensor] | None
     within_group: bool
+    of_centred: bool = False
 
 
 def no_baseline(
-    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+    rewards: Float[Tensor, "P G"],
+    included: Bool[Tensor, "P G"],
+    lengths: Int[Tensor, "P G"] | None,
 ) -> Float[Tensor, "P G"]:
     """0: the reward itself is the advantage (REINFORCE)."""
     return torch.zeros_like(rewards)
 
 
 def group_mean(
-    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+    rewards: Float[Tensor, "P G"],
+    included: Bool[Tensor, "P G"],
+    lengths: Int[Tensor, "P G"] | None,
 ) -> Float[Tensor, "P G"]:
     """The mean over the group, arXiv 2402.03300."""
     count = included.sum(dim=1, keepdim=True).clamp(min=1)
@@ -55,11 +63,35 @@ def group_mean(
 
 
 def leave_one_out(
-    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"]
+    rewards: Float[Tensor, "P G"],
+    included: Bool[Tensor, "P G"],
+    lengths: Int[Tensor, "P G"] | None,
 ) -> Float[Tensor, "P G"]:
     """The mean over the others of the group, RLOO, arXiv 2402.14740."""
     others = included.sum(dim=1, keepdim=True) - 1
     return (rewards.sum(dim=1, keepdim=True) - rewards) / others.clamp(min=1)
+
+
+def batch_mean(
+    rewards: Float[Tensor, "P G"],
+    included: Bool[Tensor, "P G"],
+    lengths: Int[Tensor, "P G"] | None,
+) -> Float[Tensor, "P G"]:
+    """The mean of all rewards of the step, REINFORCE++, arXiv 2501.03262."""
+    return (rewards.sum() / included.sum().clamp(min=1)).expand_as(rewards)
+
+
+def length_weighted(
+    rewards: Float[Tensor, "P G"],
+    included: Bool[Tensor, "P G"],
+    lengths: Int[Tensor, "P G"] | None,
+) -> Float[Tensor, "P G"]:
+    """``Σ |o_i|·r_i / Σ |o_i|``, of least variance on policy: OPO, arXiv 2505.23585."""
+    assert lengths is not None, "Objective.advantages asks for them"
+    weights = lengths.to(rewards) * included
+    total = weights.sum(dim=1, keepdim=True)
+    mean = (weights * rewards).sum(dim=1, keepdim=True) / total.clamp(min=1)
+    return mean.expand_as(rewards)
 
 
 def group_std(
@@ -77,16 +109,46 @@ def batch_std(
     return flat.expand_as(rewards)
 
 
+def reward_mean(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"], bessel: int
+) -> Float[Tensor, "P G"]:
+    """The group's mean reward: MaxRL, arXiv 2602.02710. A mean below 0 gives no signal."""
+    return group_mean(rewards, included, None).clamp(min=0)
+
+
+def bernoulli_std(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"], bessel: int
+) -> Float[Tensor, "P G"]:
+    """``√(R̄(1 − R̄))`` of the group's mean chance R̄: pass@k training, arXiv 2508.10751."""
+    mean = group_mean(rewards, included, None).clamp(0, 1)
+    return (mean * (1 - mean)).sqrt()
+
+
+def informative_share(
+    rewards: Float[Tensor, "P G"], included: Bool[Tensor, "P G"], bessel: int
+) -> Float[Tensor, "P G"]:
+    """The share of completions whose group's rewards differ: GPG's 1/α, arXiv 2504.02546."""
+    constant = constant_rows(rewards.masked_fill(~included, torch.nan))
+    share = included[~constant].sum() / included.sum().clamp(min=1)
+    return share.to(rewards.dtype).expand_as(rewards)
+
+
 BASELINES: dict[str, Baseline] = {
     "none": Baseline(no_baseline, compares=False),
+    "batch_mean": Baseline(batch_mean, compares=False),
     "group_mean": Baseline(group_mean, compares=True),
     "leave_one_out": Baseline(leave_one_out, compares=True),
+    "length_weighted": Baseline(length_weighted, compares=True, needs_lengths=True),
 }
 
 SCALES: dict[str, Scale] = {
     "none": Scale(None, within_group=False),
     "group_std": Scale(group_std, within_group=True),
     "batch_std": Scale(batch_std, within_group=False),
+    "advantage_std": Scale(batch_std, within_group=False, of_centred=True),
+    "reward_mean": Scale(reward_mean, within_group=True),
+    "bernoulli_std": Scale(bernoulli_std, within_group=True),
+    "informative_share": Scale(informative_share, within_group=False),
 }
 
 # Bessel's correction, by the name of the estimator.
@@ -94,7 +156,12 @@ STDS: dict[str, int] = {"population": 0, "sample": 1}
 
 
 def scaled_advantages(
-    rewards: Float[Tensor, "P G"], baseline: Baseline, scale: Scale, bessel: int, std_eps: float
+    rewards: Float[Tensor, "P G"],
+    baseline: Baseline,
+    scale: Scale,
+    bessel: int,
+    std_eps: float,
+    lengths: Int[Tensor, "P G"] | None = None,
 ) -> Float[Tensor, "P G"]:
     """``(r − baseline) / (spread + std_eps)``; NaN rewards are excluded from every statistic.
 
@@ -104,9 +171,9 @@ def scaled_advantages(
     """
     excluded = torch.isnan(rewards)
     values = rewards.masked_fill(excluded, 0.0).double()
-    result = values - baseline.value(values, ~excluded)
+    result = (values - baseline.value(values, ~excluded, lengths)).masked_fill(excluded, 0.0)
     if scale.spread is not None:
-        spread = scale.spread(values, ~excluded, bessel)
+        spread = scale.spread(result if scale.of_centred else values, ~excluded, bessel)
         # A constant has a computed spread of a rounding error, not 0.
         flat = (spread == 0) | constant_rows(rewards.reshape(1, -1))
         result = (result / (spread + std_eps).masked_fill(flat, 1.0)).masked_fill(flat, 0.0)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 # Dr. GRPO's own completion limit in tokens, where nobody says what it is. The constant is a unit.
@@ -49,35 +49,54 @@ class Counts:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """What a divisor may use. ``prompt_tokens`` ``[B]``: tokens in the mask of all sequences of the
+    row's prompt, over the whole step; without them a prompt is one sequence.
+    """
+
+    mask: Tensor
+    counts: Counts
+    length: int | None = None
+    prompt_tokens: Tensor | None = None
+
+
 # Each result divides the token losses of a sequence: whole numbers, at least 1, one per sequence.
 
 
-def token_mean(mask: Bool[Tensor, "B T"], counts: Counts, length: int | None) -> Int[Tensor, "B 1"]:
+def token_mean(of: Divided) -> Int[Tensor, "B 1"]:
     """Every token weighs the same, ``1/Σ|o_i|``: DAPO, arXiv 2503.14476 equation 8."""
-    return _lengths(mask) * 0 + max(counts.tokens, 1)
+    return _lengths(of.mask) * 0 + max(of.counts.tokens, 1)
 
 
-def sample_mean(
-    mask: Bool[Tensor, "B T"], counts: Counts, length: int | None
-) -> Int[Tensor, "B 1"]:
+def sample_mean(of: Divided) -> Int[Tensor, "B 1"]:
     """Every sequence weighs the same, ``1/(B·|o_i|)``: GRPO, arXiv 2402.03300 equation 3."""
-    return _lengths(mask).clamp(min=1) * max(counts.sequences, 1)
+    return _lengths(of.mask).clamp(min=1) * max(of.counts.sequences, 1)
 
 
-def fixed_length(
-    mask: Bool[Tensor, "B T"], counts: Counts, length: int | None
-) -> Int[Tensor, "B 1"]:
+def fixed_length(of: Divided) -> Int[Tensor, "B 1"]:
     """Every token weighs the same in every step, ``1/(B·L)``: Dr. GRPO, arXiv 2503.20783 §3.2."""
-    constant = DEFAULT_LENGTH if length is None else length
-    return _lengths(mask) * 0 + max(counts.sequences, 1) * constant
+    constant = DEFAULT_LENGTH if of.length is None else of.length
+    return _lengths(of.mask) * 0 + max(of.counts.sequences, 1) * constant
+
+
+def prompt_mean(of: Divided) -> Int[Tensor, "B 1"]:
+    """Every prompt weighs the same, and every token within it: ScaleRL, arXiv 2510.13786.
+
+    The mean over prompts of a prompt's token mean, ``1/(P·Σ_{i of the prompt} |o_i|)``.
+    """
+    lengths = _lengths(of.mask)
+    tokens = lengths if of.prompt_tokens is None else of.prompt_tokens.reshape(-1, 1)
+    return tokens.to(lengths).clamp(min=1) * max(of.counts.prompts, 1)
 
 
 def _lengths(mask: Tensor) -> Tensor:
     return mask.sum(dim=1, keepdim=True)
 
 
-AGGREGATIONS: dict[str, Callable[[Tensor, Counts, int | None], Tensor]] = {
+AGGREGATIONS: dict[str, Callable[[Divided], Tensor]] = {
     "token_mean": token_mean,
     "sample_mean": sample_mean,
     "fixed_length": fixed_length,
+    "prompt_mean": prompt_mean,
 }

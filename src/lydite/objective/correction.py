@@ -1,26 +1,79 @@
-"""Weights that correct for an engine whose probabilities differ a little from the learner's."""
+"""Weights that correct for an engine whose probabilities differ a little from the learner's.
+
+Each takes ``π_old/π_behaviour`` as log-ratios ``[B, T]`` (0 outside the mask), the mask, and the
+bounds. A weight of 0 takes a token's gradient, not its place in the denominators: as published.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lydite.objective.kl import log_ratio
+from lydite.objective.kl import LOG_RATIO_LIMIT
+
+Weight = Callable[[Tensor, Tensor, float, float], Tensor]
 
 
 def truncated(
-    old: Float[Tensor, "B T"], behaviour: Float[Tensor, "B T"], cap: float
+    gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
 ) -> Float[Tensor, "B T"]:
-    """Truncated importance sampling per token: ``min(π_old / π_behaviour, cap)``.
+    """Truncated importance sampling per token: ``min(π_old / π_behaviour, high)``.
 
     F. Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025).
     """
-    return log_ratio(old, behaviour).exp().clamp(max=cap)
+    return gap.exp().clamp(max=high)
 
 
-CORRECTIONS: dict[str, Callable[[Tensor, Tensor, float], Tensor] | None] = {
+def masked_token(
+    gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
+) -> Float[Tensor, "B T"]:
+    """The token's ratio within ``[low, high]``, 0 outside: IcePop, arXiv 2510.18855."""
+    ratio = gap.exp()
+    return ratio.masked_fill((ratio < low) | (ratio > high), 0.0)
+
+
+def masked_sequence(
+    gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
+) -> Float[Tensor, "B T"]:
+    """The product of a sequence's ratios within ``[low, high]``, 0 outside: masked importance
+    sampling.
+
+    J. Liu et al., "When speed kills stability" (2025).
+    """
+    summed = gap.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return masked_token(summed.expand_as(gap), mask, low, high)
+
+
+def geometric_mask(
+    gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
+) -> Float[Tensor, "B T"]:
+    """1 for a sequence whose geometric mean ratio is within ``[low, high]``, else 0 (SkyRL)."""
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = (gap.sum(dim=1, keepdim=True) / count).exp()
+    return ((mean >= low) & (mean <= high)).to(gap.dtype).expand_as(gap)
+
+
+CORRECTIONS: dict[str, Weight | None] = {
     "none": None,
     "tis": truncated,
+    "mis": masked_sequence,
+    "icepop": masked_token,
+    "geometric_mask": geometric_mask,
 }
+
+
+def on_policy_or_good(
+    lag: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    advantages: Float[Tensor, "B T"],
+    most: float,
+) -> Float[Tensor, "B T"]:
+    """0 where ``A < 0`` and the sequence's mean ``log π_behaviour/π`` is above ``most``, else 1.
+
+    Off-policy sequence masking, DeepSeek-V3.2, arXiv 2512.02556. ``lag`` is that log-ratio per
+    token, 0 outside the mask.
+    """
+    mean = lag.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return (~((mean > most) & (advantages < 0))).to(lag.dtype)

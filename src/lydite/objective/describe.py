@@ -9,32 +9,10 @@ from lydite.objective.surrogate import SURROGATES
 
 # field → choice → formula; numbers of the objective stand in braces.
 FORMULAS: Mapping[str, Mapping[str, str]] = {
-    "baseline": {
-        "none": "b = 0",
-        "group_mean": "b = mean(r₁ … r_G)",
-        "leave_one_out": "bᵢ = mean(rⱼ, j ≠ i)",
-    },
-    "scale": {
-        "none": "A = r − b",
-        "group_std": "A = (r − b) / std(r₁ … r_G)",
-        "batch_std": "A = (r − b) / std(all rewards of the step)",
-    },
-    "ratio": {
-        "token": "ρₜ = π(oₜ) / π_old(oₜ)",
-        "sequence": "ρ = exp( 1/|o| Σₜ log π(oₜ)/π_old(oₜ) )",
-    },
-    "surrogate": {
-        "clip": "gain = min( ρA, clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})·A )",
-        "reinforce": "gain = A·log π(oₜ)",
-    },
-    "aggregation": {
-        "sample_mean": "J = 1/B Σᵢ 1/|oᵢ| Σₜ gain",
-        "token_mean": "J = 1/Σᵢ|oᵢ| Σᵢ Σₜ gain",
-        "fixed_length": "J = 1/(B·L) Σᵢ Σₜ gain,  L = {length}",
-    },
-    "correction": {
-        "none": "",
-        "tis": "gain weighed by min( π_old/π_behaviour, {correction_cap:g} )",
+    "credit": {
+        "reward": "",
+        "pass_at_k": "r: the chance that {pass_k} answers, this one among them, hold a right one",
+        "standardised_parts": "r = Σ w·(rᵏ − mean(rᵏ)) / std(rᵏ) over the parts rᵏ of the reward",
     },
     "group_filter": {
         "none": "",
@@ -42,34 +20,118 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "dynamic_sampling": "groups of equal rewards are dropped and resampled, "
         "in at most {max_rounds} rounds",
     },
-    "kl_estimator": {
-        "k1": "minus {kl:g}·KL(π‖π_ref) per token, −x of x = log π_ref/π",
-        "k2": "minus {kl:g}·KL(π‖π_ref) per token, x²/2 of x = log π_ref/π",
-        "k3": "minus {kl:g}·KL(π‖π_ref) per token, eˣ − x − 1 of x = log π_ref/π",
+    "baseline": {
+        "none": "b = 0",
+        "batch_mean": "b = mean(all rewards of the step)",
+        "group_mean": "b = mean(r₁ … r_G)",
+        "leave_one_out": "bᵢ = mean(rⱼ, j ≠ i)",
+        "length_weighted": "b = Σ|oᵢ|rᵢ / Σ|oᵢ|",
+    },
+    "scale": {
+        "none": "A = r − b",
+        "group_std": "A = (r − b) / std(r₁ … r_G)  ({std})",
+        "batch_std": "A = (r − b) / std(all rewards of the step)  ({std})",
+        "advantage_std": "A = (r − b) / std(all r − b of the step)  ({std})",
+        "reward_mean": "A = (r − b) / mean(r₁ … r_G)",
+        "bernoulli_std": "A = (r − b) / √(b(1 − b))",
+        "informative_share": "A = (r − b) / share of completions in groups of unequal rewards",
+    },
+    "ratio": {
+        "token": "ρₜ = π(oₜ) / {under}(oₜ)",
+        "sequence": "ρ = exp( 1/|o| Σₜ log π(oₜ)/{under}(oₜ) )",
+        "gspo_token": "ρₜ = sg[ exp( 1/|o| Σₜ log π(oₜ)/{under}(oₜ) ) ]·π(oₜ)/sg[π(oₜ)]",
+        "product": "ρ = Πₜ π(oₜ) / {under}(oₜ)",
+    },
+    "surrogate": {
+        "clip": "gain = min( ρA, clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})·A )",
+        "reinforce": "gain = A·log π(oₜ)",
+        "cispo": "gain = sg[clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})]·A·log π(oₜ)",
+        "gmpo": "gain = exp( 1/|o| Σₜ ℓₜ )·A,  ℓₜ = min(log ρₜ, {clip_high:g}) where A > 0, "
+        "max(log ρₜ, −{clip_low:g}) where A < 0",
+        "sapo": "gain = 4/τ·σ(τ(ρ − 1))·A,  τ = 1 where A > 0, 1.05 elsewhere",
+        "dppo": "gain = ρA, constant where π − {under} > {clip_high:g} and A > 0, "
+        "or < −{clip_low:g} and A < 0",
+        "vespo": "gain = sg[ρᵏ·exp(λ(1 − ρ))]·A·log π(oₜ),  (k, λ) = (2, 3) where A ≥ 0, "
+        "(3, 2) where A < 0",
+    },
+    "token_filter": {
+        "none": "",
+        "high_entropy": "only the {token_filter.share:g} of tokens with the highest entropy learn",
+        "clip_cov": "{token_filter.share:g} of tokens, of covariance 1 to 5, do not learn",
+        "kl_cov": "minus {token_filter.strength:g}·|log π/π_old| on the {token_filter.share:g} "
+        "of tokens with the highest covariance",
+    },
+    "correction": {
+        "none": "",
+        "tis": "gain weighed by min( c, {correction.high:g} ),  c = π_old/π_behaviour",
+        "mis": "gain weighed by c = Πₜ π_old/π_behaviour, by 0 outside "
+        "{correction.low:g} … {correction.high:g}",
+        "icepop": "gain weighed by c = π_old/π_behaviour, by 0 outside "
+        "{correction.low:g} … {correction.high:g}",
+        "geometric_mask": "gain dropped where exp( 1/|o| Σₜ log π_old/π_behaviour ) is outside "
+        "{correction.low:g} … {correction.high:g}",
+    },
+    "aggregation": {
+        "sample_mean": "J = 1/B Σᵢ 1/|oᵢ| Σₜ gain",
+        "token_mean": "J = 1/Σᵢ|oᵢ| Σᵢ Σₜ gain",
+        "fixed_length": "J = 1/(B·L) Σᵢ Σₜ gain,  L = {length}",
+        "prompt_mean": "J = 1/P Σ_prompts 1/Σᵢ|oᵢ| Σᵢ Σₜ gain",
+    },
+    "kl.estimator": {
+        "k1": "−x",
+        "k2": "x²/2",
+        "k3": "eˣ − x − 1",
+        "k3_unbiased": "π/π_old·(eˣ − x − 1)",
+    },
+    "kl.place": {
+        "loss": "minus {kl.coefficient:g}·KL(π‖π_ref) per token, {estimator} of x = log π_ref/π",
+        "reward": "advantages less {kl.coefficient:g}·KL(π‖π_ref) of the tokens ahead, "
+        "{estimator} of x = log π_ref/π",
     },
 }
+
+_UNDER = {"old": "π_old", "behaviour": "π_behaviour"}
 
 
 def describe(objective: Objective) -> list[str]:
     """One line for each setting that has an effect, as ``name: formula``, in the order of use."""
+    settings = objective.settings
     given = objective.fixed_length
-    length = "the completion limit" if given is None else f"{given} tokens"
-    values = {**vars(objective), "length": length}
-    shown = ["group_filter", "baseline", "scale"]
-    if SURROGATES[objective.surrogate].uses_ratio:
+    values = {
+        **vars(objective),
+        "length": "the completion limit" if given is None else f"{given} tokens",
+        "under": _UNDER[objective.anchor],
+        "estimator": FORMULAS["kl.estimator"][objective.kl.estimator],
+    }
+    shown = ["credit", "group_filter", "baseline", "scale"]
+    if SURROGATES[objective.surrogate].ratio:
         shown.append("ratio")
-    shown += ["surrogate", "correction", "aggregation"]
-    if objective.kl > 0:
-        shown.append("kl_estimator")
-    texts = {field: FORMULAS[field][values[field]].format(**values) for field in shown}
-    if objective.scale != "none":
-        texts["scale"] += f"  ({objective.std})"
+    shown += ["surrogate", "token_filter", "correction", "aggregation"]
+    if objective.kl.coefficient > 0:
+        shown.append("kl.place")
+    texts = {key: FORMULAS[key][settings[key]].format(**values) for key in shown}
     if objective.dual_clip is not None:
         texts["surrogate"] += f", at least {objective.dual_clip:g}·A where A < 0"
-    lines = [f"{field}: {text}" for field, text in texts.items() if text]
-    if objective.overlong_cache > 0:
-        share = f"{objective.overlong_cache:.0%}"
-        lines.insert(0, f"reward: falls by up to 1 in the last {share} of the completion limit")
+    lines = [f"{key.split('.')[0]}: {text}" for key, text in texts.items() if text]
+    return [*_before(objective), *lines, *_after(objective)]
+
+
+def _before(objective: Objective) -> list[str]:
+    if objective.overlong_cache == 0:
+        return []
+    share = f"{objective.overlong_cache:.0%}"
+    return [f"reward: falls by up to 1 in the last {share} of the completion limit"]
+
+
+def _after(objective: Objective) -> list[str]:
+    lines = []
+    if objective.correction.off_policy is not None:
+        lines.append(
+            "correction: gain dropped where A < 0 and mean log π_behaviour/π > "
+            f"{objective.correction.off_policy:g}"
+        )
+    if objective.entropy_bonus > 0:
+        lines.append(f"entropy_bonus: plus {objective.entropy_bonus:g}·H(π) per token")
     if objective.mask_truncated:
         lines.append("mask_truncated: completions that hit the limit leave the loss")
     return lines

@@ -8,6 +8,7 @@ finite input overflows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
@@ -36,4 +37,29 @@ def k3(log_q_over_p: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     return log_q_over_p.expm1() - log_q_over_p
 
 
-ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+def to_go(values: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """``Σ_{s ≥ t} v_s``: what lies ahead of each token, itself included."""
+    return values.flip(1).cumsum(1).flip(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """``weighted``: multiplied by ``π/π_old``, with gradient.
+
+    That makes the gradient of k3 unbiased for tokens that an older policy drew: DeepSeek-V3.2,
+    arXiv 2512.02556.
+    """
+
+    value: Callable[[Tensor], Tensor]
+    weighted: bool = False
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "k1": Estimator(k1),
+    "k2": Estimator(k2),
+    "k3": Estimator(k3),
+    "k3_unbiased": Estimator(k3, weighted=True),
+}
+
+# Where the KL is subtracted, and whether that is from the rewards.
+PLACES: dict[str, bool] = {"loss": False, "reward": True}

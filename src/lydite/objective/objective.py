@@ -8,16 +8,22 @@ the aggregation, counted over the whole optimiser step. Where this departs from 
 - GRPO: the std of a group is the population's unless ``std: sample`` is chosen; no epsilon is
   added. R1 writes a sequence ratio without 1/|o|; token ratios are used for it, as everywhere.
 - DAPO: a group is informative when its rewards differ, the paper's rule for two-valued rewards.
-- GSPO: log-ratios are held within ±20 nats per token before they are averaged.
+- GSPO, GMPO, VESPO: log-ratios are held within ±20 nats per token before they are averaged
+  or added up.
+- RLOO, REINFORCE++: a KL in the reward is subtracted from the advantages as what lies ahead of each
+  token (no discount) and takes part in no baseline and no scale: it is known only once the learner
+  has run, when those are made. Rewards are whitened over sequences, not over tokens.
+- GPG's α, GDPO's and Lite PPO's batch are those of the step's kept groups.
+- A token that a correction or a token filter silences stays in the denominators.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -25,47 +31,34 @@ from torch import Tensor
 
 from lydite.config import UserError
 from lydite.objective.advantage import BASELINES, SCALES, STDS, scaled_advantages
-from lydite.objective.aggregate import AGGREGATIONS, Counts
+from lydite.objective.aggregate import Counts
 from lydite.objective.correction import CORRECTIONS
+from lydite.objective.credit import CREDITS
 from lydite.objective.group_filter import FILTERS, informative
-from lydite.objective.kl import ESTIMATORS, k3, log_ratio
+from lydite.objective.loss import Given, inside, total
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
-from lydite.objective.spec import nearest, resolve
-from lydite.objective.surrogate import RATIOS, SURROGATES, Clip, Tokens
+from lydite.objective.settings import (
+    BOUNDS,
+    HEADS,
+    KL,
+    WHOLE,
+    Correction,
+    TokenFilter,
+    check_meaning,
+    check_names,
+    check_numbers,
+    flat,
+    nested,
+    setting,
+)
+from lydite.objective.spec import read
+from lydite.objective.surrogate import ANCHORS, Clip
+from lydite.objective.token_filter import TOKEN_FILTERS
+
+_NO_KL, _NO_CORRECTION, _NO_FILTER = KL(), Correction(), TokenFilter()
 
 TokenOrSequence = Float[Tensor, "B T"] | Float[Tensor, " B"]
-
-# Every field that is a name, and what it may be.
-CHOICES: dict[str, Mapping[str, object]] = {
-    "baseline": BASELINES,
-    "scale": SCALES,
-    "std": STDS,
-    "ratio": RATIOS,
-    "surrogate": SURROGATES,
-    "aggregation": AGGREGATIONS,
-    "kl_estimator": ESTIMATORS,
-    "correction": CORRECTIONS,
-    "group_filter": FILTERS,
-}
-
-# field: (lowest, whether the lowest itself is allowed, highest, whether None is allowed)
-_BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
-    "std_eps": (0.0, True, math.inf, False),
-    "clip_low": (0.0, False, math.inf, True),
-    "clip_high": (0.0, False, math.inf, True),
-    "dual_clip": (1.0, False, math.inf, True),
-    "fixed_length": (1, True, math.inf, True),
-    "kl": (0.0, True, math.inf, False),
-    "correction_cap": (0.0, False, math.inf, False),
-    "max_rounds": (1, True, math.inf, False),
-    "overlong_cache": (0.0, True, 1.0, False),
-}
-_WHOLE = ("fixed_length", "max_rounds")
-
-
-def _setting(default: object, description: str) -> Any:
-    return dataclasses.field(default=default, metadata={"description": description})
 
 
 @dataclass(frozen=True)
@@ -78,67 +71,107 @@ class Objective:
         UserError: an unknown choice, a number out of range, or a combination that has no meaning.
     """
 
-    baseline: str = _setting(
-        "group_mean", "Subtracted from a reward: group_mean, leave_one_out, none."
+    credit: str = setting(
+        "reward", "What a completion is credited with: reward, pass_at_k, standardised_parts."
     )
-    scale: str = _setting(
-        "group_std", "What advantages are divided by: group_std, batch_std, none."
+    pass_k: int = setting(4, "The k of pass_at_k, in completions.")
+    baseline: str = setting(
+        "group_mean",
+        "Subtracted from it: group_mean, leave_one_out, length_weighted, batch_mean, none.",
     )
-    std: str = _setting("population", "Estimator of the standard deviation: population, sample.")
-    std_eps: float = _setting(0.0, "Added to the standard deviation; peers use 1e-4 or 1e-6.")
-    ratio: str = _setting("token", "Importance ratio: token, or sequence (its geometric mean).")
-    surrogate: str = _setting("clip", "What the gradient is taken of: clip, reinforce.")
-    clip_low: float | None = _setting(0.2, "The ratio is clipped below 1 − clip_low.")
-    clip_high: float | None = _setting(0.2, "The ratio is clipped above 1 + clip_high.")
-    dual_clip: float | None = _setting(None, "Bound on the ratio where the advantage is negative.")
-    aggregation: str = _setting("sample_mean", "Mean: sample_mean, token_mean, fixed_length.")
-    fixed_length: int | None = _setting(
+    scale: str = setting(
+        "group_std",
+        "What advantages are divided by: group_std, batch_std, advantage_std (of the batch), "
+        "reward_mean, bernoulli_std, informative_share, none.",
+    )
+    std: str = setting("population", "Estimator of the standard deviation: population, sample.")
+    std_eps: float = setting(0.0, "Added to what is divided by; peers use 1e-4 or 1e-6.")
+    ratio: str = setting(
+        "token", "Importance ratio: token, sequence (its geometric mean), gspo_token, product."
+    )
+    anchor: str = setting("old", "What the ratio is taken against: old, or behaviour.")
+    surrogate: str = setting(
+        "clip",
+        "What the gradient is taken of: clip, reinforce, cispo, gmpo, sapo, dppo, vespo.",
+    )
+    clip_low: float | None = setting(
+        0.2, "How far the ratio may fall below 1 (dppo: the probability, gmpo: the log-ratio)."
+    )
+    clip_high: float | None = setting(0.2, "How far the ratio may rise above 1, likewise.")
+    dual_clip: float | None = setting(None, "Bound on the ratio where the advantage is negative.")
+    aggregation: str = setting(
+        "sample_mean", "Mean: sample_mean, token_mean, prompt_mean, fixed_length."
+    )
+    fixed_length: int | None = setting(
         None, "Divisor in tokens; unset: the completion limit of the run."
     )
-    kl: float = _setting(0.0, "Coefficient β of the KL to the reference; 0 loads no reference.")
-    kl_estimator: str = _setting("k3", "Estimator of the KL: k1, k2, k3.")
-    correction: str = _setting("none", "For engine and learner that differ: none, tis.")
-    correction_cap: float = _setting(2.0, "Largest weight that the correction gives a token.")
-    group_filter: str = _setting(
+    kl: KL = setting(_NO_KL, "The pull towards the reference policy.")  # noqa: RUF009
+    correction: Correction = setting(_NO_CORRECTION, "For engine and learner that differ.")  # noqa: RUF009
+    token_filter: TokenFilter = setting(_NO_FILTER, "Tokens that are treated apart.")  # noqa: RUF009
+    entropy_bonus: float = setting(0.0, "Coefficient of the entropy that is added to every token.")
+    group_filter: str = setting(
         "none", "For groups of equal rewards: none, drop_zero_variance, dynamic_sampling (refills)."
     )
-    max_rounds: int = _setting(
-        10, "Most rounds of sampling that dynamic_sampling makes for a step."
-    )
-    overlong_cache: float = _setting(
+    max_rounds: int = setting(10, "Most rounds of sampling that dynamic_sampling makes for a step.")
+    overlong_cache: float = setting(
         0.0, "Last share of the completion limit in which a reward falls by up to 1; 0 is off."
     )
-    mask_truncated: bool = _setting(False, "Leave completions that hit the limit out of the loss.")
+    mask_truncated: bool = setting(False, "Leave completions that hit the limit out of the loss.")
     name: str = dataclasses.field(
         default="custom", compare=False, metadata={"description": "The spec that it was read from."}
     )
 
     def __post_init__(self) -> None:
-        _check_names(vars(self))
-        _check_numbers(vars(self))
-        _check_meaning(self)
+        check_names(self.settings)
+        check_numbers(self.settings)
+        check_meaning(self.settings)
 
     @classmethod
     def parse(cls, spec: object) -> Objective:
         """Reads ``"grpo"``, ``"grpo+clip_higher"``, a list of such names, or a mapping.
 
-        A mapping has ``preset`` (default grpo), ``patches``, and any field of this class. The spec
-        is typed ``object`` because it comes from a recipe: what it holds is checked here.
+        A mapping has ``preset`` (default grpo), ``patches``, and any field of this class; a field
+        that is a record takes a mapping, a key with a dot (``kl.estimator``), or one value for its
+        first field (``kl: 0.01``). The spec is typed ``object`` because it comes from a recipe:
+        what it holds is checked here.
 
         Raises:
-            UserError: see :func:`lydite.objective.spec.resolve` and the class.
+            UserError: see :mod:`lydite.objective.spec` and the class.
         """
         if isinstance(spec, Objective):
             return spec
-        defaults = {f.name: f.default for f in dataclasses.fields(cls) if f.name != "name"}
-        name, settings = resolve(spec, defaults)
-        values: dict[str, Any] = {**defaults, **settings}
-        _check_names(values)
-        _check_numbers(values)
-        for field in _BOUNDS.keys() - set(_WHOLE):
-            if values[field] is not None:
-                values[field] = float(values[field])
-        return cls(**values, name=name)
+        defaults = cls.defaults()
+        found = read(spec, defaults, HEADS)
+        return cls._of({**defaults, **found.settings}, found.name)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Every setting by key."""
+        return flat({f.name: f.default for f in dataclasses.fields(cls) if f.name != "name"})
+
+    @classmethod
+    def _of(cls, settings: Mapping[str, Any], name: str) -> Objective:
+        check_names(settings)
+        check_numbers(settings)
+        numbers = {
+            key: float(settings[key])
+            for key in BOUNDS.keys() - set(WHOLE)
+            if settings[key] is not None
+        }
+        return cls(**nested({**settings, **numbers}), name=name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting by key, as a spec may give them."""
+        return flat({key: value for key, value in vars(self).items() if key != "name"})
+
+    def changed(self, settings: Mapping[str, Any]) -> Objective:
+        """This objective with some settings changed, by key.
+
+        Raises:
+            UserError: see the class.
+        """
+        return self._of({**self.settings, **settings}, self.name)
 
     def with_limit(self, limit: int) -> Objective:
         """This objective with ``fixed_length`` set to ``limit`` tokens, if needed and unset."""
@@ -149,12 +182,34 @@ class Objective:
     @property
     def needs_reference(self) -> bool:
         """Whether the loss needs reference log-probs."""
-        return self.kl > 0
+        return self.kl.coefficient > 0
 
     @property
     def needs_behaviour(self) -> bool:
         """Whether the loss needs behaviour log-probs."""
-        return CORRECTIONS[self.correction] is not None
+        return (
+            CORRECTIONS[self.correction.kind] is not None
+            or self.correction.off_policy is not None
+            or ANCHORS[self.anchor]
+        )
+
+    @property
+    def needs_entropy(self) -> bool:
+        """Whether the loss needs entropies with gradient."""
+        return self.entropy_bonus > 0
+
+    @property
+    def picks_tokens(self) -> bool:
+        """Whether :meth:`pick` must be called before the loss."""
+        return TOKEN_FILTERS[self.token_filter.kind] is not None
+
+    @property
+    def moves_idle(self) -> bool:
+        """Whether a sequence of advantage 0 has gradient."""
+        chosen = TOKEN_FILTERS[self.token_filter.kind]
+        return (
+            self.needs_reference or self.needs_entropy or (chosen is not None and chosen.moves_idle)
+        )
 
     @property
     def refills(self) -> bool:
@@ -169,6 +224,11 @@ class Objective:
             raise UserError(
                 f"group size: {size} leaves baseline {self.baseline} nothing to compare; "
                 "sample at least 2 completions per prompt, or use the preset reinforce"
+            )
+        if self.credit == "pass_at_k" and size < self.pass_k:
+            raise UserError(
+                f"group size: {size} holds no {self.pass_k} completions to take pass_k of; "
+                "sample more per prompt, or lower objective.pass_k"
             )
 
     def shape_rewards(
@@ -186,19 +246,62 @@ class Objective:
             return torch.ones(rewards.shape[0], dtype=torch.bool, device=rewards.device)
         return informative(rewards)
 
-    def advantages(self, rewards: Float[Tensor, "P G"]) -> Float[Tensor, "P G"]:
+    def advantages(
+        self,
+        rewards: Float[Tensor, "P G"] | Float[Tensor, "P G R"],
+        lengths: Int[Tensor, "P G"] | None = None,
+        weights: Sequence[float] | None = None,
+    ) -> Float[Tensor, "P G"]:
         """Advantages of rewards; NaN marks an excluded completion, whose advantage is 0.
 
-        A group with nothing to compare (equal rewards, one survivor, none) gets exactly 0. An
-        excluded completion must also leave the loss mask: see :meth:`keep`.
+        A third dimension holds the parts of a reward, weighed by ``weights`` (1 each);
+        ``lengths`` are in tokens. A group with nothing to compare (equal rewards, one survivor,
+        none) gets exactly 0. An excluded completion must also leave the loss mask: see
+        :meth:`keep`.
+
+        Raises:
+            UserError: the baseline weighs by length, and lengths are missing.
         """
+        baseline = BASELINES[self.baseline]
+        if baseline.needs_lengths and lengths is None:
+            raise UserError(
+                f"objective.baseline: {self.baseline} needs completion lengths; pass them or use "
+                "baseline: group_mean"
+            )
+        parts = rewards if rewards.dim() == 3 else rewards[:, :, None]
+        weighed = parts.new_ones(parts.shape[2]) if weights is None else parts.new_tensor(weights)
         return scaled_advantages(
-            rewards,
-            BASELINES[self.baseline],
+            CREDITS[self.credit](parts, weighed, self.pass_k),
+            baseline,
             SCALES[self.scale],
             STDS[self.std],
             self.std_eps,
+            lengths,
         )
+
+    def pick(
+        self,
+        *,
+        policy: Float[Tensor, "B T"],
+        entropy: Float[Tensor, "B T"],
+        advantages: TokenOrSequence,
+        mask: Shaped[Tensor, "B T"],
+    ) -> Bool[Tensor, "B T"]:
+        """``[B, T]``: the tokens that the token filter picks out of the **whole** optimiser step.
+
+        From the weights that the step starts from, without gradient; micro-batches get their rows
+        of it as the loss's ``picked``.
+        """
+        live = mask.bool()
+        picked = torch.zeros_like(live)
+        chosen = TOKEN_FILTERS[self.token_filter.kind]
+        if chosen is None or not live.any():
+            return picked
+        signal = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(policy)
+        # In float64 so that sums do not turn on the order of sequences.
+        logprobs, values, entropies = (x.detach()[live].double() for x in (policy, signal, entropy))
+        picked[live] = chosen.pick(logprobs, values, entropies, self.token_filter.share)
+        return picked
 
     def keep(
         self, rewards: Float[Tensor, "P G"], truncated: Bool[Tensor, "P G"]
@@ -222,138 +325,79 @@ class Objective:
         behaviour: Float[Tensor, "B T"] | None = None,
         reference: Float[Tensor, "B T"] | None = None,
         entropy: Float[Tensor, "B T"] | None = None,
+        prompt_tokens: Int[Tensor, " B"] | None = None,
+        picked: Bool[Tensor, "B T"] | None = None,
     ) -> tuple[Float[Tensor, ""], Metrics]:
         """The loss to minimise of one micro-batch: its share of the loss of the step.
 
-        Log-probs are in nats. ``old=None`` is the first update after sampling: the ratio is exactly
-        1. ``mask`` is 1 on the tokens to train on; what lies outside it does not matter, even NaN.
-        ``counts`` is of the whole step, so that the losses (and gradients) of its micro-batches and
-        ranks **add up** to the step's. Metrics are per-token means once added up: ``ratio``,
-        ``clip_high`` and ``clip_low`` (shares of tokens whose gradient is clipped), ``kl_old``
-        KL(old‖policy), ``kl_reference`` KL(policy‖reference), ``kl_behaviour`` KL(behaviour‖old),
-        all three by k3, ``correction`` (mean weight), ``entropy``.
+        Log-probs are in nats. ``old=None`` is the first update after sampling: the ratio to it is
+        exactly 1. ``mask`` is 1 on the tokens to train on; what lies outside it does not matter,
+        even NaN. ``counts`` is of the whole step, so that the losses (and gradients) of its
+        micro-batches and ranks **add up** to the step's; so is ``prompt_tokens``, for each sequence
+        the tokens in the mask of all sequences of its prompt, and ``picked`` (:meth:`pick`).
+        Metrics are per-token means once added up: ``ratio``, ``clip_high`` and ``clip_low`` (shares
+        of tokens whose gradient is clipped), ``kl_old`` KL(old‖policy), ``kl_reference``
+        KL(policy‖reference), ``kl_behaviour`` KL(behaviour‖old), all three by k3, ``correction``
+        (mean weight), ``picked`` (their share), ``entropy``.
 
         Raises:
-            UserError: the KL or the correction is on, and its log-probs are missing.
+            UserError: what the KL, the correction, the ratio, the entropy bonus or the token filter
+                needs is missing.
         """
-        self._check_given(reference, behaviour)
+        self._check_given(reference, behaviour, entropy, picked)
         live = mask.bool()
-        policy = _inside(policy, live)
-        start = policy.detach() if old is None else _inside(old, live).detach()
         signal = advantages if advantages.dim() == 2 else advantages[:, None].expand_as(policy)
-        ratio = RATIOS[self.ratio](policy, start, live)
-        gain = SURROGATES[self.surrogate].gain(
-            Tokens(policy, ratio, _inside(signal, live)), self._clip
+
+        def fixed(values: Tensor | None) -> Tensor | None:
+            return None if values is None else inside(values, live).detach()
+
+        given = Given(
+            live=live,
+            policy=inside(policy, live),
+            start=inside(policy if old is None else old, live).detach(),
+            signal=inside(signal, live),
+            behaviour=fixed(behaviour),
+            reference=fixed(reference),
+            entropy=None if entropy is None else inside(entropy, live),
+            picked=picked,
         )
-        value = gain.value
-        measured = {
-            "ratio": ratio,
-            "clip_high": gain.above.to(policy.dtype),
-            "clip_low": gain.below.to(policy.dtype),
-            "kl_old": k3(log_ratio(policy, start)),
-        }
-        if behaviour is not None:
-            sampled = _inside(behaviour, live).detach()
-            measured["kl_behaviour"] = k3(log_ratio(start, sampled))
-            correct = CORRECTIONS[self.correction]
-            if correct is not None:
-                measured["correction"] = correct(start, sampled, self.correction_cap)
-                value = value * measured["correction"]
-        if reference is not None:
-            drift = log_ratio(_inside(reference, live).detach(), policy)
-            measured["kl_reference"] = k3(drift)
-            if self.kl > 0:
-                value = value - self.kl * ESTIMATORS[self.kl_estimator](drift)
-        if entropy is not None:
-            measured["entropy"] = _inside(entropy, live)
-        divisor = AGGREGATIONS[self.aggregation](live, counts, self.fixed_length)
-        loss = -(value.masked_fill(~live, 0.0) / divisor).sum()
-        return loss, Metrics.over(live, measured)
+        return total(self, given, counts, prompt_tokens)
 
     @property
-    def _clip(self) -> Clip:
+    def clip(self) -> Clip:
+        """The clip range; an end that is not set is infinitely far."""
         low, high = (math.inf if c is None else c for c in (self.clip_low, self.clip_high))
         return Clip(low, high, self.dual_clip)
 
-    def _check_given(self, reference: Tensor | None, behaviour: Tensor | None) -> None:
+    def _check_given(
+        self,
+        reference: Tensor | None,
+        behaviour: Tensor | None,
+        entropy: Tensor | None,
+        picked: Tensor | None,
+    ) -> None:
         if self.needs_reference and reference is None:
             raise UserError(
-                f"objective.kl: {self.kl} needs reference log-probs; pass them or set kl: 0"
+                f"objective.kl: {self.kl.coefficient} needs reference log-probs; "
+                "pass them or set kl: 0"
             )
         if self.needs_behaviour and behaviour is None:
             raise UserError(
-                f"objective.correction: {self.correction} needs behaviour log-probs; "
-                "pass what the engine returned or set correction: none"
+                f"objective: {self.name} needs behaviour log-probs; pass what the engine returned, "
+                "or set correction: none and anchor: old"
             )
-
-
-def _inside(values: Tensor, live: Tensor) -> Tensor:
-    """Values in at least float32, 0 outside the mask: padding harms neither value nor gradient."""
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return values.to(wide).masked_fill(~live, 0.0)
+        if self.needs_entropy and entropy is None:
+            raise UserError(
+                f"objective.entropy_bonus: {self.entropy_bonus} needs entropies; "
+                "pass them or set entropy_bonus: 0"
+            )
+        if self.picks_tokens and picked is None:
+            raise UserError(
+                f"objective.token_filter: {self.token_filter.kind} picks tokens of the whole step; "
+                "pass what Objective.pick returned or set token_filter: none"
+            )
 
 
 def _compares(objective: Objective) -> bool:
     """Whether an advantage is made by comparing within the group."""
     return BASELINES[objective.baseline].compares or SCALES[objective.scale].within_group
-
-
-def _check_names(values: Mapping[str, object]) -> None:
-    for field, known in CHOICES.items():
-        value = values[field]
-        if not isinstance(value, str) or value not in known:
-            raise UserError(f"objective.{field}: no choice {value!r}; {nearest(str(value), known)}")
-    if not isinstance(values["mask_truncated"], bool):
-        raise UserError(
-            f"objective.mask_truncated: got {values['mask_truncated']!r}; give true or false"
-        )
-
-
-def _check_numbers(values: Mapping[str, object]) -> None:
-    for field, (low, closed, high, optional) in _BOUNDS.items():
-        value = values[field]
-        if value is None and optional:
-            continue
-        if not _is_number(value, field in _WHOLE) or not (
-            low < value <= high or (closed and value == low)
-        ):
-            whole = "a whole number" if field in _WHOLE else "a number"
-            least = "at least" if closed else "above"
-            most = "" if high == math.inf else f" and at most {high:g}"
-            raise UserError(f"objective.{field}: got {value!r}; give {whole} {least} {low:g}{most}")
-
-
-def _is_number(value: object, whole: bool) -> TypeGuard[float]:
-    return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-
-
-def _check_meaning(objective: Objective) -> None:
-    """Refuses combinations in which one choice makes another idle or undefined."""
-    bounds = (objective.clip_low, objective.clip_high)
-    if SURROGATES[objective.surrogate].uses_ratio:
-        if None in bounds:
-            raise UserError(
-                f"objective.surrogate: {objective.surrogate} needs clip_low and clip_high, both"
-            )
-    elif objective.ratio != "token" or bounds != (None, None) or objective.dual_clip is not None:
-        raise UserError(
-            f"objective.surrogate: {objective.surrogate} has no importance ratio, so ratio, "
-            "clip_low, clip_high and dual_clip mean nothing to it; leave them out or use a preset "
-            "that clips"
-        )
-    if objective.fixed_length is not None and objective.aggregation != "fixed_length":
-        raise UserError(
-            f"objective.fixed_length: {objective.fixed_length} means nothing to aggregation "
-            f"{objective.aggregation}; leave it out or use aggregation: fixed_length"
-        )
-    if not BASELINES[objective.baseline].compares:
-        if SCALES[objective.scale].within_group:
-            raise UserError(
-                f"objective.scale: {objective.scale} is 0 for equal rewards, which carry a signal "
-                f"under baseline {objective.baseline}; use a group baseline or scale: none"
-            )
-        if objective.group_filter != "none":
-            raise UserError(
-                f"objective.group_filter: {objective.group_filter} drops groups of equal rewards, "
-                f"which carry a signal under baseline {objective.baseline}; use a group baseline"
-            )

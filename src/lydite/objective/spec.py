@@ -4,31 +4,54 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lydite.config import UserError
 from lydite.objective.presets import PATCHES, PRESETS, Patch, Setting
 
 
-def resolve(spec: object, fields: Iterable[str]) -> tuple[str, dict[str, Setting]]:
-    """The spec's name, and its settings by field.
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a spec is made of: its preset, patches by name in one order, and overrides by key."""
 
-    A spec is a text of names joined by ``+``, a list of such texts, or a mapping with ``preset``,
-    ``patches`` and overrides by field. Patches are applied in the order of their names.
+    preset: str
+    patches: Mapping[str, Patch]
+    overrides: Mapping[str, Setting]
+
+    @property
+    def name(self) -> str:
+        """The spec as one line of text."""
+        tuned = (f"{key}={value}" for key, value in self.overrides.items())
+        return "+".join([self.preset, *self.patches, *tuned])
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """All that it sets, by key.
+
+        Raises:
+            UserError: patches or overrides that contradict each other.
+        """
+        merged = _merge(self.patches)
+        _refuse_contradicted(self.patches, self.overrides)
+        return {**PRESETS[self.preset].settings, **merged, **self.overrides}
+
+
+def read(spec: object, keys: Iterable[str], heads: Mapping[str, str]) -> Spec:
+    """Reads a spec: a text of names joined by ``+``, a list of such texts, or a mapping.
+
+    A mapping has ``preset``, ``patches`` and overrides by key; ``keys`` are those there are, and
+    ``heads`` gives the key of a setting that has two. The order of names does not matter.
 
     Raises:
-        UserError: an unknown name (the nearest is given), no preset or two, patches or overrides
-            that contradict each other.
+        UserError: an unknown name (the nearest is given), no preset or two.
     """
     overrides: dict[str, Setting] = {}
     if isinstance(spec, Mapping):
-        names, overrides = _from_mapping(spec, set(fields))
+        names, overrides = _from_mapping(_flattened(spec, heads), set(keys))
     else:
         names = _names(spec, "objective")
     preset, patches = _split(names)
-    settings = {**PRESETS[preset].settings, **_merge(patches)}
-    _refuse_contradicted(patches, overrides)
-    name = "+".join([preset, *patches, *(f"{key}={value}" for key, value in overrides.items())])
-    return name, {**settings, **overrides}
+    return Spec(preset, patches, overrides)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -40,7 +63,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _names(spec: object, where: str) -> list[str]:
     if isinstance(spec, str):
-        return [part.strip() for part in spec.split("+")]
+        # Two signs in a row belong to a name: reinforce++.
+        return [part.strip().replace("&", "++") for part in spec.replace("++", "&").split("+")]
     if isinstance(spec, Sequence) and all(isinstance(part, str) for part in spec):
         return [part for item in spec for part in _names(item, where)]
     raise UserError(
@@ -64,6 +88,16 @@ def _from_mapping(
     patches = spec.get("patches")
     names = _names(spec.get("preset", "grpo"), "objective.preset")
     return names + ([] if not patches else _names(patches, "objective.patches")), overrides
+
+
+def _flattened(spec: Mapping[str, object], heads: Mapping[str, str]) -> dict[str, object]:
+    """``{kl: {estimator: k1}}`` as ``{kl.estimator: k1}``."""
+    found: dict[str, object] = {}
+    for key, value in spec.items():
+        inner = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else None
+        for name, setting in ({key: value} if inner is None else inner).items():
+            found[heads.get(name, name)] = setting
+    return found
 
 
 def _split(names: Sequence[str]) -> tuple[str, dict[str, Patch]]:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lydite.objective.kl import log_ratio
+from lydite.objective.kl import LOG_RATIO_LIMIT, log_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,16 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a surrogate may use, each ``[B, T]``. ``policy`` (nats) and ``ratio`` have gradient."""
+    """What a surrogate may use, each ``[B, T]``. ``policy`` (nats) and ``ratio`` have gradient.
+
+    ``anchor`` is what the ratio is taken against, in nats.
+    """
 
     policy: Tensor
+    anchor: Tensor
     ratio: Tensor
     advantages: Tensor
+    mask: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,25 @@ def sequence_ratio(
     return (summed / mask.sum(dim=1, keepdim=True).clamp(min=1)).exp().expand_as(policy)
 
 
+def gspo_token_ratio(
+    policy: Float[Tensor, "B T"], old: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """``sg[s_i]·π_t/sg[π_t]``: the sequence's value, the token's gradient.
+
+    GSPO-token, arXiv 2507.18071 §4.3.
+    """
+    value = sequence_ratio(policy, old, mask).detach()
+    return value * (policy - policy.detach()).exp()
+
+
+def product_ratio(
+    policy: Float[Tensor, "B T"], old: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]
+) -> Float[Tensor, "B T"]:
+    """``Π_t π / π_old``, the importance weight of the whole sequence, the same for every token."""
+    summed = log_ratio(policy, old).masked_fill(~mask, 0.0).sum(dim=1, keepdim=True)
+    return summed.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp().expand_as(policy)
+
+
 def clipped(tokens: Tokens, clip: Clip) -> Gain:
     """``min(r·A, clip(r, 1 − low, 1 + high)·A)``.
 
@@ -81,24 +105,106 @@ def clipped(tokens: Tokens, clip: Clip) -> Gain:
 
 def reinforce(tokens: Tokens, clip: Clip) -> Gain:
     """``A·log π``: no ratio and no clip, for one update per rollout. RLOO's, arXiv 2402.14740."""
-    never = torch.zeros_like(tokens.advantages, dtype=torch.bool)
-    return Gain(tokens.advantages * tokens.policy, never, never)
+    return _unclipped(tokens.advantages * tokens.policy)
+
+
+def cispo(tokens: Tokens, clip: Clip) -> Gain:
+    """``sg[clip(r, 1 − low, 1 + high)]·A·log π``: a clipped token keeps its gradient.
+
+    CISPO, arXiv 2506.13585 equation 4.
+    """
+    weight = tokens.ratio.detach().clamp(1.0 - clip.low, 1.0 + clip.high)
+    return _unclipped(weight * tokens.advantages * tokens.policy)
+
+
+def gmpo(tokens: Tokens, clip: Clip) -> Gain:
+    """``exp(mean_t log r_t)·A``, each log-ratio held on the side where it would gain.
+
+    ``log r ≤ high`` where A > 0, ``log r ≥ −low`` where A < 0. GMPO, arXiv 2507.20673.
+    """
+    logs, positive = log_ratio(tokens.policy, tokens.anchor), tokens.advantages > 0
+    above, below = positive & (logs > clip.high), ~positive & (logs < -clip.low)
+    held = torch.where(positive, logs.clamp(max=clip.high), logs.clamp(min=-clip.low))
+    count = tokens.mask.sum(dim=1, keepdim=True).clamp(min=1)
+    mean = held.masked_fill(~tokens.mask, 0.0).sum(dim=1, keepdim=True) / count
+    return Gain(mean.exp() * tokens.advantages, above, below & (tokens.advantages < 0))
+
+
+# Temperatures of SAPO's gate, for A > 0 and for the rest.
+SAPO_POSITIVE, SAPO_NEGATIVE = 1.0, 1.05
+
+
+def sapo(tokens: Tokens, clip: Clip) -> Gain:
+    """``(4/τ)·σ(τ(r − 1))·A``: a gate that closes smoothly. SAPO, arXiv 2511.20347."""
+    positive = tokens.advantages > 0
+    tau = torch.full_like(tokens.ratio, SAPO_NEGATIVE).masked_fill(positive, SAPO_POSITIVE)
+    gate = torch.sigmoid(tau * (tokens.ratio - 1.0)) * 4.0 / tau
+    return _unclipped(gate * tokens.advantages)
+
+
+def dppo(tokens: Tokens, clip: Clip) -> Gain:
+    """``r·A``, without gradient where the probability has moved too far in A's direction.
+
+    A > 0 with ``π − μ > high``, A < 0 with ``π − μ < −low``: total variation, not a ratio, so that
+    rare tokens are not the first to be stopped. DPPO, arXiv 2602.04879.
+    """
+    moved = tokens.policy.detach().clamp(max=0).exp() - tokens.anchor.clamp(max=0).exp()
+    above = (tokens.advantages > 0) & (moved > clip.high)
+    below = (tokens.advantages < 0) & (moved < -clip.low)
+    value = tokens.ratio * tokens.advantages
+    return Gain(torch.where(above | below, value.detach(), value), above, below)
+
+
+# VESPO's (k, λ), for A ≥ 0 and for A < 0.
+VESPO_POSITIVE, VESPO_NEGATIVE = (2.0, 3.0), (3.0, 2.0)
+
+
+def vespo(tokens: Tokens, clip: Clip) -> Gain:
+    """``sg[W^k·exp(λ(1 − W))]·A·log π`` with the sequence's weight W. VESPO, arXiv 2602.10693."""
+    good = tokens.advantages >= 0
+    weight = tokens.ratio.detach()
+    k, rate = (
+        torch.full_like(weight, other).masked_fill(good, one)
+        for one, other in zip(VESPO_POSITIVE, VESPO_NEGATIVE, strict=True)
+    )
+    kernel = (k * weight.log() + rate * (1.0 - weight)).exp()
+    return _unclipped(kernel * tokens.advantages * tokens.policy)
+
+
+def _unclipped(value: Tensor) -> Gain:
+    never = torch.zeros_like(value, dtype=torch.bool)
+    return Gain(value, never, never)
 
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """``uses_ratio``: importance ratios and the clip range mean something to it."""
+    """``ratio``, ``clip``, ``dual``: the importance ratio, the clip range, the bound for A < 0 mean
+    something to it. ``only_ratio``: the one ratio that it is made for.
+    """
 
     gain: Callable[[Tokens, Clip], Gain]
-    uses_ratio: bool
+    ratio: bool = True
+    clip: bool = True
+    dual: bool = False
+    only_ratio: str | None = None
 
 
 RATIOS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "token": token_ratio,
     "sequence": sequence_ratio,
+    "gspo_token": gspo_token_ratio,
+    "product": product_ratio,
 }
 
+# What the ratio is taken against, and whether that is what the engine sampled with.
+ANCHORS: dict[str, bool] = {"old": False, "behaviour": True}
+
 SURROGATES: dict[str, Surrogate] = {
-    "clip": Surrogate(clipped, uses_ratio=True),
-    "reinforce": Surrogate(reinforce, uses_ratio=False),
+    "clip": Surrogate(clipped, dual=True),
+    "reinforce": Surrogate(reinforce, ratio=False, clip=False),
+    "cispo": Surrogate(cispo),
+    "gmpo": Surrogate(gmpo, only_ratio="token"),
+    "sapo": Surrogate(sapo, clip=False),
+    "dppo": Surrogate(dppo, only_ratio="token"),
+    "vespo": Surrogate(vespo, clip=False, only_ratio="product"),
 }

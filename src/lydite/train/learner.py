@@ -114,18 +114,21 @@ class Learner:
         """Adds the gradient of the whole step's loss, a micro-batch at a time."""
         counts = step_counts(batch)
         metrics = Metrics()
-        taught = batch if objective.needs_reference else teaching(batch)
+        picked = self._picked(batch, objective)
+        in_prompt = [
+            tokens for group in batch.groups for tokens in [_tokens(group)] * len(group.sequences)
+        ]
+        taught = batch if objective.moves_idle else teaching(batch)
         for pieces in micro_batches(taught, self.config.tokens_per_micro_batch):
             policy, entropy = self._score(pieces, batch.temperature)
+            rows = [row for piece in pieces for row in piece.rows]
             loss, found = objective.loss(
                 policy=policy,
-                old=None
-                if olds is None
-                else _padded([olds[r] for p in pieces for r in p.rows], policy),
+                old=None if olds is None else _padded([olds[r] for r in rows], policy),
                 behaviour=_field(pieces, "behaviour", policy),
                 reference=None
                 if references is None
-                else _padded([references[r] for p in pieces for r in p.rows], policy),
+                else _padded([references[r] for r in rows], policy),
                 advantages=torch.tensor(
                     [p.group.sequences[m].advantage for p in pieces for m in p.members],
                     dtype=policy.dtype,
@@ -133,7 +136,11 @@ class Learner:
                 ),
                 mask=_field(pieces, "loss_mask", policy),
                 counts=counts,
-                entropy=entropy.detach(),
+                entropy=entropy if objective.needs_entropy else entropy.detach(),
+                prompt_tokens=torch.tensor([in_prompt[r] for r in rows], device=policy.device),
+                picked=None
+                if picked is None
+                else _padded([picked[r] for r in rows], policy).bool(),
             )
             loss.backward()
             metrics = metrics + found
@@ -143,18 +150,38 @@ class Learner:
         """Log-probabilities under the current weights, one ``[T_b]`` per sequence in flat order,
         without gradient.
         """
-        found: dict[int, Tensor] = {}
+        return [logprobs for logprobs, _ in self._measure(batch)]
+
+    def _measure(self, batch: TrainBatch) -> list[tuple[Tensor, Tensor]]:
+        """:meth:`logprobs`, each with the entropies."""
+        found: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.no_grad(), fast_products(self.policy.model):
             for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
-                padded, _ = self._score(pieces, batch.temperature)
+                logprobs, entropies = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
                 sizes = [len(p.group.sequences[m].token_ids) for p in pieces for m in p.members]
                 found |= {
-                    row: padded[i, :n] for i, (row, n) in enumerate(zip(rows, sizes, strict=True))
+                    row: (logprobs[i, :n], entropies[i, :n])
+                    for i, (row, n) in enumerate(zip(rows, sizes, strict=True))
                 }
         total = sum(len(group.sequences) for group in batch.groups)
         nothing = torch.zeros(0, device=self.policy.device)
-        return [found.get(row, nothing) for row in range(total)]
+        return [found.get(row, (nothing, nothing)) for row in range(total)]
+
+    def _picked(self, batch: TrainBatch, objective: Objective) -> list[Tensor] | None:
+        """The tokens that a token filter picks out of the whole optimiser step, row by row."""
+        if not objective.picks_tokens:
+            return None
+        measured = self._measure(batch)
+        policy = pad_sequence([logprobs for logprobs, _ in measured], batch_first=True)
+        sequences = [s for group in batch.groups for s in group.sequences]
+        picked = objective.pick(
+            policy=policy,
+            entropy=pad_sequence([entropies for _, entropies in measured], batch_first=True),
+            advantages=policy.new_tensor([s.advantage for s in sequences]),
+            mask=_padded([policy.new_tensor(s.loss_mask) for s in sequences], policy),
+        )
+        return [row[: len(s.token_ids)] for row, s in zip(picked, sequences, strict=True)]
 
     def reference_logprobs(self, batch: TrainBatch) -> list[Tensor]:
         """:meth:`logprobs` under the reference policy."""
@@ -193,6 +220,11 @@ def step_counts(batch: TrainBatch) -> Counts:
         sequences=sum(n > 0 for group in sizes for n in group),
         prompts=sum(any(group) for group in sizes),
     )
+
+
+def _tokens(group: TrainGroup) -> int:
+    """What a prompt's completions hold in the loss mask."""
+    return sum(sum(s.loss_mask) for s in group.sequences)
 
 
 def teaching(batch: TrainBatch) -> TrainBatch:

@@ -242,7 +242,10 @@ class RLTrainer:
             [[c.finish == "length" for c in s.group.completions] for s in kept]
         )
         verified = torch.stack([s.verified for s in kept])
-        advantages = self._parts.objective.advantages(torch.stack([s.shaped for s in kept]))
+        lengths = torch.tensor([[len(c.token_ids) for c in s.group.completions] for s in kept])
+        advantages = self._parts.objective.advantages(
+            torch.stack([s.shaped for s in kept]), lengths
+        )
         return _Signal(advantages, self._parts.objective.keep(verified, truncated))
 
     def _check_failures(self, groups: Sequence[Group]) -> None:

@@ -1,0 +1,245 @@
+"""What may be set: the records inside an objective, its choices by name, and what they may be.
+
+A setting's key is its field; a field of a record is ``record.field``, and the record's own name
+stands for its first field, so that ``kl: 0.01`` and ``kl.estimator: k1`` are both one setting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from lydite.config import UserError
+from lydite.objective.advantage import BASELINES, SCALES, STDS
+from lydite.objective.aggregate import AGGREGATIONS
+from lydite.objective.correction import CORRECTIONS
+from lydite.objective.credit import CREDITS
+from lydite.objective.group_filter import FILTERS
+from lydite.objective.kl import ESTIMATORS, PLACES
+from lydite.objective.spec import nearest
+from lydite.objective.surrogate import ANCHORS, RATIOS, SURROGATES
+from lydite.objective.token_filter import TOKEN_FILTERS
+
+
+def setting(default: object, description: str) -> Any:
+    """A field with its default and what a reader should know of it."""
+    return dataclasses.field(default=default, metadata={"description": description})
+
+
+@dataclass(frozen=True)
+class KL:
+    """The pull towards the reference policy."""
+
+    coefficient: float = setting(0.0, "Coefficient β of the KL; 0 loads no reference.")
+    estimator: str = setting("k3", "Estimator: k1, k2, k3, k3_unbiased (weighed by the ratio).")
+    place: str = setting("loss", "Where it is subtracted: loss, or reward (of every token).")
+
+
+@dataclass(frozen=True)
+class Correction:
+    """For an engine whose probabilities differ from the learner's."""
+
+    kind: str = setting("none", "Weight of a token: none, tis, mis, icepop, geometric_mask.")
+    low: float = setting(0.0, "Lowest π_old/π_behaviour that keeps its weight.")
+    high: float = setting(2.0, "Highest π_old/π_behaviour that keeps its weight.")
+    off_policy: float | None = setting(
+        None, "A bad answer whose mean log(π_behaviour/π) is above this has no gradient, in nats."
+    )
+
+
+@dataclass(frozen=True)
+class TokenFilter:
+    """Tokens picked over the whole optimiser step, before its first backward pass."""
+
+    kind: str = setting("none", "Which are picked: none, high_entropy, clip_cov, kl_cov.")
+    share: float = setting(0.2, "Share of the step's tokens that are picked.")
+    strength: float = setting(1.0, "kl_cov: coefficient of |log π/π_old| on the picked tokens.")
+
+
+RECORDS: dict[str, type[KL] | type[Correction] | type[TokenFilter]] = {
+    "kl": KL,
+    "correction": Correction,
+    "token_filter": TokenFilter,
+}
+# record.first_field → record
+HEADS = {f"{name}.{dataclasses.fields(kind)[0].name}": name for name, kind in RECORDS.items()}
+
+# Every key that is a name, and what it may be.
+CHOICES: dict[str, Mapping[str, object]] = {
+    "credit": CREDITS,
+    "baseline": BASELINES,
+    "scale": SCALES,
+    "std": STDS,
+    "ratio": RATIOS,
+    "anchor": ANCHORS,
+    "surrogate": SURROGATES,
+    "aggregation": AGGREGATIONS,
+    "kl.estimator": ESTIMATORS,
+    "kl.place": PLACES,
+    "correction": CORRECTIONS,
+    "token_filter": TOKEN_FILTERS,
+    "group_filter": FILTERS,
+}
+
+# key: (lowest, whether the lowest itself is allowed, highest, whether None is allowed)
+BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
+    "pass_k": (1, True, math.inf, False),
+    "std_eps": (0.0, True, math.inf, False),
+    "clip_low": (0.0, False, math.inf, True),
+    "clip_high": (0.0, False, math.inf, True),
+    "dual_clip": (1.0, False, math.inf, True),
+    "fixed_length": (1, True, math.inf, True),
+    "kl": (0.0, True, math.inf, False),
+    "correction.low": (0.0, True, math.inf, False),
+    "correction.high": (0.0, False, math.inf, False),
+    "correction.off_policy": (0.0, True, math.inf, True),
+    "token_filter.share": (0.0, False, 1.0, False),
+    "token_filter.strength": (0.0, False, math.inf, False),
+    "entropy_bonus": (0.0, True, math.inf, False),
+    "max_rounds": (1, True, math.inf, False),
+    "overlong_cache": (0.0, True, 1.0, False),
+}
+WHOLE = ("pass_k", "fixed_length", "max_rounds")
+
+
+def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of an objective as settings by key."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name not in RECORDS:
+            found[name] = value
+            continue
+        for key, inner in vars(value).items():
+            found[canonical(f"{name}.{key}")] = inner
+    return found
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by key, all of them, as fields of an objective."""
+    fields = {k: v for k, v in settings.items() if k not in RECORDS and "." not in k}
+    for name, kind in RECORDS.items():
+        keys = [field.name for field in dataclasses.fields(kind)]
+        fields[name] = kind(**{key: settings[canonical(f"{name}.{key}")] for key in keys})
+    return fields
+
+
+def canonical(key: str) -> str:
+    """``kl.coefficient`` as ``kl``: the one key that a setting goes by."""
+    return HEADS.get(key, key)
+
+
+def check_names(settings: Mapping[str, Any]) -> None:
+    """Raises:
+    UserError: a choice that does not exist.
+    """
+    for key, known in CHOICES.items():
+        value = settings[key]
+        if not isinstance(value, str) or value not in known:
+            raise UserError(f"objective.{key}: no choice {value!r}; {nearest(str(value), known)}")
+    if not isinstance(settings["mask_truncated"], bool):
+        raise UserError(
+            f"objective.mask_truncated: got {settings['mask_truncated']!r}; give true or false"
+        )
+
+
+def check_numbers(settings: Mapping[str, Any]) -> None:
+    """Raises:
+    UserError: a number out of its range, or none where one is needed.
+    """
+    for key, (low, closed, high, optional) in BOUNDS.items():
+        value = settings[key]
+        if value is None and optional:
+            continue
+        if not _is_number(value, key in WHOLE) or not (
+            low < value <= high or (closed and value == low)
+        ):
+            whole = "a whole number" if key in WHOLE else "a number"
+            least = "at least" if closed else "above"
+            most = "" if high == math.inf else f" and at most {high:g}"
+            raise UserError(f"objective.{key}: got {value!r}; give {whole} {least} {low:g}{most}")
+
+
+def _is_number(value: object, whole: bool) -> TypeGuard[float]:
+    return isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+
+
+def check_meaning(settings: Mapping[str, Any]) -> None:
+    """Refuses combinations in which one choice makes another idle or undefined.
+
+    Raises:
+        UserError: the two choices and what to do.
+    """
+    _check_surrogate(settings)
+    _check_groups(settings)
+    if settings["fixed_length"] is not None and settings["aggregation"] != "fixed_length":
+        raise UserError(
+            f"objective.fixed_length: {settings['fixed_length']} means nothing to aggregation "
+            f"{settings['aggregation']}; leave it out or use aggregation: fixed_length"
+        )
+    kind, low, high = (settings[k] for k in ("correction", "correction.low", "correction.high"))
+    if kind != "none" and settings["anchor"] == "behaviour":
+        raise UserError(
+            f"objective.correction: {kind} corrects for the engine, which the ratio to the "
+            "behaviour policy has done already; leave it out or use anchor: old"
+        )
+    if low >= high:
+        raise UserError(f"objective.correction.low: {low:g} is not below correction.high: {high:g}")
+    if settings["kl.place"] == "reward" and settings["kl.estimator"] == "k3_unbiased":
+        raise UserError(
+            "objective.kl.estimator: k3_unbiased is weighed by a ratio that a reward does not "
+            "have; use k1 or kl.place: loss"
+        )
+
+
+def _check_surrogate(settings: Mapping[str, Any]) -> None:
+    name = settings["surrogate"]
+    uses = SURROGATES[name]
+    bounds = (settings["clip_low"], settings["clip_high"])
+    if not uses.ratio and (
+        settings["ratio"] != "token"
+        or settings["anchor"] != "old"
+        or (*bounds, settings["dual_clip"]) != (None,) * 3
+    ):
+        raise UserError(
+            f"objective.surrogate: {name} has no importance ratio, so ratio, anchor, "
+            "clip_low, clip_high and dual_clip mean nothing to it; leave them out or use a preset "
+            "that clips"
+        )
+    if uses.clip and None in bounds:
+        raise UserError(f"objective.surrogate: {name} needs clip_low and clip_high, both")
+    if not uses.clip and bounds != (None, None):
+        raise UserError(
+            f"objective.surrogate: {name} has no clip range; leave out clip_low and clip_high"
+        )
+    if not uses.dual and settings["dual_clip"] is not None:
+        raise UserError(
+            f"objective.dual_clip: {settings['dual_clip']:g} means nothing to surrogate {name}; "
+            "leave it out"
+        )
+    if uses.only_ratio not in (None, settings["ratio"]):
+        raise UserError(
+            f"objective.ratio: {settings['ratio']} means nothing to surrogate {name}; "
+            f"use ratio: {uses.only_ratio}"
+        )
+
+
+def _check_groups(settings: Mapping[str, Any]) -> None:
+    baseline, scale = settings["baseline"], settings["scale"]
+    if settings["group_filter"] != "none" and not BASELINES[baseline].compares:
+        raise UserError(
+            f"objective.group_filter: {settings['group_filter']} drops groups of equal rewards, "
+            f"which carry a signal under baseline {baseline}; use a group baseline"
+        )
+    if SCALES[scale].within_group and not BASELINES[baseline].compares:
+        raise UserError(
+            f"objective.scale: {scale} is 0 for equal rewards, which carry a signal "
+            f"under baseline {baseline}; use a group baseline or scale: none"
+        )
+    if scale == "bernoulli_std" and settings["credit"] != "pass_at_k":
+        raise UserError(
+            "objective.scale: bernoulli_std is the deviation of a chance, which a reward is not; "
+            "use credit: pass_at_k or scale: group_std"
+        )
