@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 import lydite
 from lydite.cli.evaluate import evaluate
+from lydite.cli.objective import objective
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
 from lydite.cli.verify import verify
@@ -77,4 +78,5 @@ def _options(
 app.command()(run)
 app.command("eval")(evaluate)
 app.command()(verify)
+app.command()(objective)
 app.command()(recipes)

@@ -1,0 +1,104 @@
+"""``lydite objective``: what a spec is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+import yaml
+
+from lydite.config import UserError
+
+
+def objective(
+    spec: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="A preset and patches, `dapo` or `grpo+clip_higher`, then settings as `key=value`."
+        ),
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Print the presets and patches, a line each.")
+    ] = False,
+) -> None:
+    """Say what an objective is: its formula, where each setting comes from, its surrogate's plot.
+
+    Example:
+
+        lydite objective dapo
+
+        lydite objective grpo+clip_higher+tis clip_high=0.3
+
+        lydite objective --list
+    """
+    if list_all:
+        _list()
+        return
+    if not spec:
+        raise UserError("objective: name a preset, such as grpo, or give --list")
+    _explain(_read(spec))
+
+
+def _read(words: list[str]) -> dict[str, object]:
+    """Names, and ``key=value`` settings read as YAML reads them."""
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    names = [word for word in words if "=" not in word]
+    overrides: dict[str, object] = {}
+    for key, value in settings.items():
+        try:
+            overrides[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise UserError(
+                f"objective.{key}: {value!r} is no value; give a number or name"
+            ) from None
+    return {**overrides, "preset": names or "grpo"}
+
+
+def _explain(whole: dict[str, object]) -> None:
+    from lydite.objective import Objective, describe
+    from lydite.objective.explain import curve, origins, plot, remedies
+
+    found = Objective.parse(whole)
+    typer.echo(f"{found.name}\n")
+    for line in describe(found):
+        typer.echo(f"  {line}")
+    typer.echo("\nsettings, where they come from (all others: the defaults)\n")
+    rows = origins(whole)
+    key_width = max(len(row.key) for row in rows)
+    value_width = max(len(_shown(row.value)) for row in rows)
+    for row in rows:
+        source = f", {row.source}" if row.source else ""
+        typer.echo(
+            f"  {row.key:<{key_width}}  {_shown(row.value):<{value_width}}  {row.by}{source}"
+        )
+    patches = remedies(whole)
+    if patches:
+        typer.echo("\npatches, and the failure that each is for\n")
+        for name, why, source in patches:
+            typer.echo(f"  {name}: {why}; {source}")
+    typer.echo(
+        "\nthe surrogate of one token against its ratio ρ, from 0 at ρ = 1; · has no gradient"
+    )
+    for sign, advantage in (("A = +1", 1.0), ("A = −1", -1.0)):
+        typer.echo(f"\n  {sign}")
+        for line in plot(curve(found, advantage)):
+            typer.echo(line)
+
+
+def _list() -> None:
+    from lydite.objective.explain import catalogue
+
+    rows = catalogue()
+    width = max(len(name) for _, name, _, _ in rows)
+    for wanted, title in (
+        ("preset", "presets, each a whole algorithm"),
+        ("patch", "patches, to add to a preset: grpo+clip_higher"),
+    ):
+        typer.echo(title)
+        for kind, name, about, source in rows:
+            if kind == wanted:
+                typer.echo(f"  {name:<{width}}  {about}; {source}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from typer.testing import Result
+
+from lydite.objective import PATCHES, PRESETS
+
+Cli = Callable[..., Result]
+
+
+def test_list_has_a_line_for_each_name(cli: Cli) -> None:
+    result = cli("objective", "--list")
+    assert result.exit_code == 0
+    names = [line.split()[0] for line in result.output.splitlines() if line.startswith("  ")]
+    assert names == [*PRESETS, *PATCHES]
+
+
+def test_a_spec_is_explained(cli: Cli) -> None:
+    result = cli("objective", "grpo+clip_higher", "tis", "clip_high=0.3", "kl.coefficient=0.01")
+    assert result.exit_code == 0
+    for text in (
+        "gain = min( ρA, clip(ρ, 1 − 0.2, 1 + 0.3)·A )",
+        "minus 0.01·KL(π‖π_ref)",
+        "clip_higher: entropy collapse",
+        "correction.high  2",
+        "this spec",
+        "A = +1",
+        "A = −1",
+        "└───",
+    ):
+        assert text in result.output
+
+
+def test_a_mistake_is_one_line(cli: Cli) -> None:
+    for arguments, says in (
+        (["grpo+clip_heigher"], "did you mean 'clip_higher'"),
+        (["grpo", "clip_hihg=1"], "did you mean 'clip_high'"),
+        (["clip_high=[1"], "clip_high"),
+        ([], "--list"),
+    ):
+        result = cli("objective", *arguments)
+        assert result.exit_code == 2
+        assert says in result.output
+        assert "Traceback" not in result.output

@@ -1,0 +1,97 @@
+"""What a spec is made of, and how its surrogate looks; the surrogate that the docs add."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lydite.config import UserError
+from lydite.objective import PATCHES, PRESETS, Counts, Objective, describe, surrogate
+from lydite.objective.describe import FORMULAS
+from lydite.objective.explain import Curve, catalogue, curve, origins, plot, remedies
+from lydite.objective.surrogate import Clip, Gain, Surrogate, Tokens
+
+
+def test_each_setting_says_who_set_it() -> None:
+    spec = {"preset": "dapo", "patches": ["tis"], "clip_high": 0.3, "kl": {"coefficient": 0.01}}
+    found = {row.key: (row.value, row.by) for row in origins(spec)}
+    assert found["clip_low"] == (0.2, "dapo")
+    assert found["clip_high"] == (0.3, "this spec")
+    assert found["correction"] == ("tis", "tis")
+    assert found["kl"] == (0.01, "this spec")
+    assert "max_rounds" not in found
+    assert next(row.source for row in origins("dapo")) == "DAPO, arXiv 2503.14476"
+    assert remedies(spec) == [("tis", PATCHES["tis"].why, PATCHES["tis"].source)]
+    with pytest.raises(UserError, match="contradict"):
+        origins("grpo+token_mean+fixed_length")
+
+
+def test_the_catalogue_has_every_name_once_and_in_one_line() -> None:
+    names = [name for _, name, _, _ in catalogue()]
+    assert names == [*PRESETS, *PATCHES]
+    assert all(about and source and "\n" not in about + source for *_, about, source in catalogue())
+
+
+def test_curve_of_the_clip() -> None:
+    good, bad = (curve(Objective.parse("grpo"), sign) for sign in (1.0, -1.0))
+    assert (good.ratios[0], good.ratios[-1]) == (0.5, 1.5)
+    at = {round(ratio, 3): i for i, ratio in enumerate(good.ratios)}
+    # min(ρ, 1.2) − 1 and −max(ρ, 0.8) + 1
+    assert good.values[0] == pytest.approx(-0.5, abs=1e-3)
+    assert good.values[-1] == pytest.approx(0.2, abs=1e-3)
+    assert bad.values[0] == pytest.approx(0.2, abs=1e-3)
+    assert bad.values[-1] == pytest.approx(-0.5, abs=1e-3)
+    assert good.moves[at[1.1]] and not good.moves[-1] and not bad.moves[0]
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_every_preset_has_a_curve_that_learns_at_one(preset: str) -> None:
+    for sign in (1.0, -1.0):
+        found = curve(Objective.parse(preset), sign)
+        middle = min(range(61), key=lambda i: abs(found.ratios[i] - 1))
+        assert all(map(math.isfinite, found.values)) and found.moves[middle]
+        assert sign * (found.values[middle + 1] - found.values[middle - 1]) > 0
+        lines = plot(found)
+        assert len(lines) == 11 and max(map(len, lines)) <= 80
+
+
+def test_curve_of_cispo_is_what_it_trains_not_its_value() -> None:
+    # slope ρ up to the cap of 5, then 5: ρ − 1, then 4 + 5·log(ρ/5)
+    found = curve(Objective.parse("cispo"), 1.0)
+    assert found.values[-1] == pytest.approx(4 + 5 * math.log(11 / 5), abs=1e-2)
+    assert all(found.moves)
+
+
+def test_plot_by_hand() -> None:
+    lines = plot(Curve([0.0, 1.0, 2.0], [0.0, 1.0, 1.0], [True, True, False]), height=2)
+    assert lines == [
+        "       1 │ ●·",
+        "       0 │●  ",
+        "         └───",
+        "          0ρ2",
+    ]
+    assert plot(Curve([0.0, 1.0], [3.0, 3.0], [False, False]), height=3)[1].endswith("··")
+
+
+def test_the_surrogate_that_the_docs_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importance(tokens: Tokens, clip: Clip) -> Gain:
+        return surrogate._unclipped(tokens.ratio * tokens.advantages)
+
+    monkeypatch.setitem(surrogate.SURROGATES, "importance", Surrogate(importance, clip=False))
+    monkeypatch.setitem(FORMULAS["surrogate"], "importance", "gain = ρA")  # type: ignore[arg-type]
+    spec = {"preset": "grpo", "surrogate": "importance", "clip_low": None, "clip_high": None}
+    objective = Objective.parse(spec)
+    assert "surrogate: gain = ρA" in describe(objective)
+    got, _ = objective.loss(
+        policy=torch.tensor([[3.0, 0.5]]).log(),
+        old=torch.zeros(1, 2),
+        advantages=torch.tensor([2.0]),
+        mask=torch.ones(1, 2),
+        counts=Counts(2, 1, 1),
+    )
+    assert got.item() == pytest.approx(-(6 + 1) / 2)
+    assert curve(objective, 1.0).values[-1] == pytest.approx(2.0, abs=1e-3)
+    with pytest.raises(UserError, match="has no clip range"):
+        Objective.parse({"preset": "grpo", "surrogate": "importance"})
