@@ -3,6 +3,7 @@ says.
 """
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -185,3 +186,28 @@ def test_lora_trains_only_the_adapter_and_its_reference_is_the_base(tiny):
     again = trainer.reference_logprobs(batch())
     assert all(torch.equal(a, b) for a, b in zip(base, again, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(base, trainer.logprobs(batch()), strict=True))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_objective_trains(tiny, spec):
+    policy = tiny()
+    trainer = learner(policy, budget=20, minibatches=2, epochs=2)
+    objective = Objective.parse(spec).with_limit(16)
+    before = [p.clone() for p in policy.model.parameters()]
+    means = trainer.update(batch(), objective, (0, 1))
+    assert all(map(math.isfinite, means.values()))
+    assert any((p != q).any() for p, q in zip(policy.model.parameters(), before, strict=True))
+    assert ("picked" in means) == objective.picks_tokens
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_sequence_that_is_masked_was_never_there(tiny, spec):
+    policy = tiny(torch.float64)
+    groups = batch().groups
+    first = groups[0]
+    masked = TrainSequence(first.sequences[1].token_ids, [0] * 9, [0.0] * 9, -0.4)
+    kept = TrainGroup(first.prompt_ids, [first.sequences[0], first.sequences[2]])
+    there = TrainGroup(first.prompt_ids, [first.sequences[0], masked, first.sequences[2]])
+    ours = gradient(policy, spec, 12, TrainBatch([there, *groups[1:]], 0.8))
+    theirs = gradient(policy, spec, 12, TrainBatch([kept, *groups[1:]], 0.8))
+    assert (ours - theirs).norm() / theirs.norm() < 1e-6
