@@ -1,6 +1,7 @@
 """The loop with fakes: what joins engine, verifier, objective and learner."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -201,3 +202,53 @@ def test_nan_rewards_never_reach_the_samples_file():
     rl, _ = trainer({"a": [None, 1, 0, 1]})
     rows = rl.step(0).samples
     assert not any(isinstance(r.reward, float) and math.isnan(r.reward) for r in rows)
+
+
+def test_a_baseline_that_weighs_by_length_is_given_lengths():
+    # completions of 1, 2, 3 and 4 tokens: (1·1 + 4·1)/10
+    rl, parts = trainer({"a": [1, 0, 0, 1]}, "opo")
+    rl.step(0)
+    assert advantages(parts.learner.batches[0]) == [[0.5, -0.5, -0.5, 0.5]]
+
+
+class PartsVerifier(FakeVerifier):
+    """The table's reward, and ten for style on even samples."""
+
+    def verify(self, problems, texts):
+        found = super().verify(problems, texts)
+        for i, verdict in enumerate(found):
+            style = 10.0 * (i % 2)
+            whole = None if verdict.reward is None else verdict.reward + 0.5 * style
+            parts = {"answer": verdict.reward, "style": style}
+            found[i] = replace(verdict, reward=whole, parts=parts)
+        return found
+
+
+def test_gdpo_standardises_each_part_and_weighs_it():
+    rl, parts = trainer({"a": [1, 0, 0, 0], "b": [1, None, 0, 0]}, "gdpo")
+    rl._parts = replace(parts, verifier=PartsVerifier({"a": [1, 0, 0, 0], "b": [1, None, 0, 0]}),
+                        weights={"style": 0.5})  # fmt: skip
+    rl.step(0)
+    table = torch.tensor([[1.0, 0, 0, 0], [1, math.nan, 0, 0]], dtype=torch.float64)
+    style = torch.tensor([[0.0, 10, 0, 10], [0, math.nan, 0, 10]], dtype=torch.float64)
+    expected = Objective.parse("gdpo").advantages(
+        torch.stack([table, style], dim=2), weights=[1.0, 0.5]
+    )
+    rows = sorted([[x for x, r in zip(*pair, strict=True) if not math.isnan(r)]
+                   for pair in zip(expected.tolist(), table.tolist(), strict=True)])  # fmt: skip
+    found = sorted([s.advantage for s in g.sequences] for g in parts.learner.batches[0].groups)
+    assert [len(row) for row in found] == [len(row) for row in rows]
+    for ours, theirs in zip(found, rows, strict=True):
+        assert ours == pytest.approx(theirs)
+
+
+def test_gdpo_takes_a_verifier_of_one_number():
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, "gdpo")
+    rl._parts = replace(parts, verifier=OneNumber({"a": [1, 0, 0, 0]}))
+    rl.step(0)
+    assert advantages(parts.learner.batches[0]) == [[1.732, -0.577, -0.577, -0.577]]
+
+
+class OneNumber(FakeVerifier):
+    def verify(self, problems, texts):
+        return [replace(v, parts={}) for v in super().verify(problems, texts)]

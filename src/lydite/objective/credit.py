@@ -6,6 +6,7 @@ Each takes parts ``[P, G, R]`` (NaN: excluded), weights ``[R]`` and ``k``, and r
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -54,8 +55,16 @@ def standardised_parts(
     return (each * weights).sum(dim=2).masked_fill(torch.isnan(parts).any(dim=2), torch.nan)
 
 
-CREDITS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
-    "reward": weighted_sum,
-    "pass_at_k": pass_at_k,
-    "standardised_parts": standardised_parts,
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """``by_part``: the parts of a reward do not simply add up."""
+
+    value: Callable[[Tensor, Tensor, int], Tensor]
+    by_part: bool = False
+
+
+CREDITS: dict[str, Credit] = {
+    "reward": Credit(weighted_sum),
+    "pass_at_k": Credit(pass_at_k),
+    "standardised_parts": Credit(standardised_parts, by_part=True),
 }

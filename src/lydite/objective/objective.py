@@ -194,6 +194,11 @@ class Objective:
         )
 
     @property
+    def by_part(self) -> bool:
+        """Whether advantages must be given the parts of a reward, and not their sum."""
+        return CREDITS[self.credit].by_part
+
+    @property
     def needs_entropy(self) -> bool:
         """Whether the loss needs entropies with gradient."""
         return self.entropy_bonus > 0
@@ -271,7 +276,7 @@ class Objective:
         parts = rewards if rewards.dim() == 3 else rewards[:, :, None]
         weighed = parts.new_ones(parts.shape[2]) if weights is None else parts.new_tensor(weights)
         return scaled_advantages(
-            CREDITS[self.credit](parts, weighed, self.pass_k),
+            CREDITS[self.credit].value(parts, weighed, self.pass_k),
             baseline,
             SCALES[self.scale],
             STDS[self.std],

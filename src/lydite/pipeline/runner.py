@@ -47,6 +47,7 @@ from lydite.train.loop import LoopSettings, Trainer, run_steps
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.train.sft import SFTTrainer
 from lydite.types import Engine, Problem, Verifier
+from lydite.verify.settings import reward_names
 from lydite.verify.verifier import build
 from lydite.watch.events import (
     Evaluated,
@@ -342,8 +343,14 @@ class _Run:
         objective = stage.build_objective()
         reference = Reference(policy).active if objective.needs_reference else None
         learner = Learner(policy, stage.optimizer, stage.update, reference)
+        rewards = self._recipe.verifier.rewards
         parts = RLParts(
-            engine, self._verifier, learner, objective, self._recipe.verifier.limits.fail_rate
+            engine,
+            self._verifier,
+            learner,
+            objective,
+            self._recipe.verifier.limits.fail_rate,
+            {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)},
         )
         return RLTrainer(
             stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import torch
@@ -89,7 +89,7 @@ class RLConfig(Config):
 @dataclass(frozen=True, slots=True)
 class RLParts:
     """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run
-    stops.
+    stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing.
     """
 
     engine: Engine
@@ -97,6 +97,7 @@ class RLParts:
     learner: LearnerLike
     objective: Objective
     fail_rate: float = 0.1
+    weights: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +244,13 @@ class RLTrainer:
         )
         verified = torch.stack([s.verified for s in kept])
         lengths = torch.tensor([[len(c.token_ids) for c in s.group.completions] for s in kept])
-        advantages = self._parts.objective.advantages(
-            torch.stack([s.shaped for s in kept]), lengths
-        )
-        return _Signal(advantages, self._parts.objective.keep(verified, truncated))
+        objective = self._parts.objective
+        rewards, weights = torch.stack([s.shaped for s in kept]), None
+        if objective.by_part:
+            penalty = (rewards - verified).nan_to_num()
+            rewards, weights = _reward_parts([s.group for s in kept], self._parts.weights, penalty)
+        advantages = objective.advantages(rewards, lengths, weights)
+        return _Signal(advantages, objective.keep(verified, truncated))
 
     def _check_failures(self, groups: Sequence[Group]) -> None:
         """Verdicts that are our failure must not become the run's normal state."""
@@ -327,6 +331,30 @@ class _Clock:
         self.seconds[self._phase] = (
             self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
         )
+
+
+def _reward_parts(
+    groups: Sequence[Group], weights: Mapping[str, float], penalty: Tensor
+) -> tuple[Tensor, list[float]]:
+    """``[P, G, R]`` and the weights ``[R]``: a reward's parts by name, and then what the objective
+    added to it ``[P, G]``; NaN throughout where the whole could not be decided.
+    """
+    names = sorted({name for g in groups for v in g.verdicts for name in v.parts})
+    if not names:  # a verifier that gives one number
+        values = [[[v.reward] for v in g.verdicts] for g in groups]
+    else:
+        values = [
+            [
+                [None if v.reward is None else v.parts.get(name) for name in names]
+                for v in g.verdicts
+            ]
+            for g in groups
+        ]
+    undecided = float("nan")
+    numbers = [[[undecided if x is None else x for x in row] for row in g] for g in values]
+    parts = torch.tensor(numbers, dtype=penalty.dtype)
+    given = [weights.get(name, 1.0) for name in names] or [1.0]
+    return torch.cat([parts, penalty[:, :, None]], dim=2), [*given, 1.0]
 
 
 def _why_idle(scored: _Scored) -> str:
