@@ -269,3 +269,11 @@ def test_a_new_model_keeps_its_type_in_later_stages() -> None:
     assert dtype_of(ModelConfig(path="init:llama")) == "float32"
     assert dtype_of(ModelConfig(path="init:llama", dtype="bfloat16")) == "bfloat16"
     assert dtype_of(ModelConfig(path="some/model")) == "auto"
+
+
+def test_threads_are_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    values = recipe([sft_stage(steps=1)], tmp_path, threads=3)
+    run_recipe(validate(Recipe, values), tmp_path / "out")
+    assert asked == [3]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.table import Table
 
 from lydite.config import UserError, validate
@@ -137,6 +138,8 @@ def evaluate_model(
     Raises:
         UserError: the model cannot be loaded, or a prompt does not fit its context.
     """
+    if plan.recipe is not None and plan.recipe.threads is not None:
+        torch.set_num_threads(plan.recipe.threads)
     policy = load_policy(model, plan.device, plan.seed)
     engine = local_engine(policy, EngineConfig(), plan.seed)
     verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])

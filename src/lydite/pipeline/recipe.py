@@ -88,6 +88,12 @@ class Recipe(Config):
     )
     seed: int = Field(0, description="Everything random in the run is addressed by it.")
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where the model lives.")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        description="CPU threads for tensor work; all cores when null. A small model is fastest on "
+        "one, above all where other programs want the cores too.",
+    )
     model: ModelConfig = Field(description="What is trained.")
     tasks: dict[str, TaskConfig] = Field({}, description="Problems, by name.")
     verifier: VerifierConfig = Field(

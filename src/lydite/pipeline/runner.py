@@ -174,6 +174,8 @@ class _Run:
         self._tasks = tasks
         self._log = log
         self._device = pick_device(recipe.device)
+        if recipe.threads is not None:
+            torch.set_num_threads(recipe.threads)
         self._began = time.perf_counter()
         self._fits = False
         judge = recipe.evaluation.verifier
