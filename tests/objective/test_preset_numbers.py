@@ -94,6 +94,9 @@ def test_gpg_makes_up_for_groups_without_a_signal() -> None:
     got = Objective.parse("gpg").advantages(rewards).tolist()
     assert got[0] == pytest.approx([1.125, -0.375, -0.375, -0.375])  # 0.75 · 12/8
     assert got[2] == [0.0] * 4
+    # an excluded reward makes no signal of its group: 2 of 5 are in one that has
+    rewards = torch.tensor([[1.0, 0.0, NAN, NAN], [1.0, 1.0, 1.0, NAN]], dtype=torch.float64)
+    assert Objective.parse("gpg").advantages(rewards)[0].tolist() == [1.25, -1.25, 0.0, 0.0]
 
 
 def test_maxrl_has_no_signal_where_the_mean_is_not_above_zero() -> None:
@@ -217,6 +220,9 @@ def test_dppo_stops_by_probability() -> None:
     # μ = e⁻¹ = 0.368: π is 0.552, 0.368, 0.184, so the first and third have moved by 0.184
     got = gradient("dppo", [1.0, -1.0], policy=RATIOS.log() - 1, behaviour=ZERO - 1)
     assert got == near([[0.0, -0.2, -0.1], [0.3, 0.0, 0.0]])
+    # one that has not moved learns, whichever way it is to go
+    still = {"policy": ZERO - 1, "behaviour": ZERO - 1}
+    assert gradient("dppo", [1.0, -1.0], **still) == near([[-0.2] * 3, [0.2, 0.2, 0.0]])
     # a rare token may grow a hundredfold: 1e-5 → 1e-3
     rare = {"policy": ZERO + math.log(1e-3), "behaviour": ZERO + math.log(1e-5)}
     assert gradient("dppo", [1.0, 0.0], **rare)[0] == pytest.approx([-20.0] * 3)
@@ -237,6 +243,9 @@ def test_deepseek_drops_a_bad_answer_that_is_off_policy() -> None:
     assert got.item() == pytest.approx(-((2.7 - 0.003 * K3) / 3 - 0.002 * K3 / 2) / 2)
     near_policy = loss("grpo+off_policy_mask", [1.0, -1.0])
     assert near_policy.item() == pytest.approx(SAMPLE)
+    # it is the present policy that must still give it: mean log μ/π = 0.6 > 0.5, at the start 0
+    moved = loss("grpo+off_policy_mask", [1.0, -1.0], policy=ZERO - 0.6)
+    assert moved.item() == pytest.approx(-math.exp(-0.6) / 2)
     far = loss("grpo+off_policy_mask", [-1.0, 1.0], behaviour=ZERO + 1)
     # row 1 is bad now: gone; row 2 is good: 1.2 + 0.5
     assert far.item() == pytest.approx(-(1.7 / 2) / 2)

@@ -211,3 +211,19 @@ def test_a_sequence_that_is_masked_was_never_there(tiny, spec):
     ours = gradient(policy, spec, 12, TrainBatch([there, *groups[1:]], 0.8))
     theirs = gradient(policy, spec, 12, TrainBatch([kept, *groups[1:]], 0.8))
     assert (ours - theirs).norm() / theirs.norm() < 1e-6
+
+
+def test_one_prompts_mean_is_the_mean_of_its_tokens(tiny):
+    policy = tiny(torch.float64)
+    alone = TrainBatch(batch().groups[:1], 0.8)
+    ours = gradient(policy, "grpo+prompt_mean", 1, alone)
+    theirs = gradient(policy, "grpo+token_mean", 1, alone)
+    assert (ours - theirs).norm() / theirs.norm() < 1e-9
+
+
+def test_the_entropy_bonus_has_gradient_even_without_advantages(tiny):
+    policy = tiny(torch.float64)
+    idle = TrainBatch(batch().groups[2:], 0.8)
+    assert gradient(policy, "grpo+entropy_bonus", 1, idle).norm() > 0
+    with_bonus = learner(policy).update(idle, Objective.parse("grpo+entropy_bonus"), (0, 1))
+    assert with_bonus["grad_norm"] > 0

@@ -129,8 +129,8 @@ def informative_share(
 ) -> Float[Tensor, "P G"]:
     """The share of completions whose group's rewards differ: GPG's 1/α, arXiv 2504.02546."""
     constant = constant_rows(rewards.masked_fill(~included, torch.nan))
-    share = included[~constant].sum() / included.sum().clamp(min=1)
-    return share.to(rewards.dtype).expand_as(rewards)
+    share = included[~constant].sum().to(rewards) / included.sum().clamp(min=1)
+    return share.expand_as(rewards)
 
 
 BASELINES: dict[str, Baseline] = {
