@@ -147,6 +147,18 @@ def test_contradicting_patches_are_both_named(one: str, other: str) -> None:
         ("rloo+dual_clip", "no importance ratio"),
         ({"preset": "reinforce", "scale": "group_std"}, "use a group baseline"),
         ("reinforce+dynamic_sampling", "which carry a signal"),
+        ("reinforce+++drop_zero_variance", "which carry a signal"),
+        ("scalerl+tis", "which the ratio to the behaviour policy has done already"),
+        ("sapo+clip_higher", "sapo has no clip range"),
+        ("gmpo+sequence_ratio", "use ratio: token"),
+        ("cispo+dual_clip", "means nothing to surrogate cispo"),
+        ({"scale": "bernoulli_std"}, "use credit: pass_at_k"),
+        ({"correction": {"kind": "icepop", "low": 3}}, "3 is not below correction.high: 2"),
+        ({"kl": {"estimator": "k3_unbiased", "place": "reward"}}, "use k1 or kl.place: loss"),
+        ({"kl": {"estimatr": "k1"}}, "unknown key 'kl.estimatr'; did you mean 'kl.estimator'"),
+        ({"token_filter": {"share": 0}}, "objective.token_filter.share: got 0"),
+        ({"pass_k": 0}, "objective.pass_k: got 0; give a whole number at least 1"),
+        ({"kl": [0.1]}, "objective.kl: got [0.1]"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_line(spec: Any, says: str) -> None:
@@ -154,6 +166,21 @@ def test_a_wrong_spec_is_refused_in_one_line(spec: Any, says: str) -> None:
         Objective.parse(spec)
     message = str(caught.value)
     assert message.startswith("objective") and says in message and "\n" not in message
+
+
+def test_two_signs_in_a_row_belong_to_a_name() -> None:
+    patched = Objective.parse("reinforce+++mask_truncated")
+    assert patched == Objective.parse(["reinforce++", "mask_truncated"])
+    assert patched.name == "reinforce+++mask_truncated"
+    assert Objective.parse("kl_unbiased+reinforce++_baseline").kl.estimator == "k3_unbiased"
+
+
+def test_a_setting_of_a_record_can_be_written_in_three_ways() -> None:
+    nested = Objective.parse({"kl": {"coefficient": 0.1, "estimator": "k1"}})
+    assert nested == Objective.parse({"kl": 0.1, "kl.estimator": "k1"})
+    assert nested == Objective.parse({"kl.coefficient": 0.1, "kl.estimator": "k1"})
+    assert nested.changed(nested.settings) == nested
+    assert nested.changed({"kl": 0.0, "kl.estimator": "k3"}) == Objective()
 
 
 def test_an_objective_cannot_be_changed() -> None:
