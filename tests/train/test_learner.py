@@ -128,6 +128,16 @@ def test_sequences_without_advantage_are_not_run_but_count(tiny, monkeypatch):
     assert len(seen) == 6  # the reference is asked too
 
 
+def test_sequences_without_advantage_count_in_the_mean(tiny, monkeypatch):
+    from lydite.train import learner as module
+
+    policy = tiny(torch.float64)
+    skipped = gradient(policy, "grpo", 10_000, batch())
+    monkeypatch.setattr(module, "teaching", lambda whole: whole)
+    run = gradient(policy, "grpo", 10_000, batch())
+    assert (skipped - run).norm() / run.norm() < 1e-6
+
+
 def test_a_good_answer_becomes_likelier_and_a_bad_one_less(tiny):
     policy = tiny()
     data = batch()

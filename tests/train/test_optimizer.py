@@ -68,3 +68,12 @@ def test_nothing_to_train_is_said():
     model = layer(torch.float32).requires_grad_(False)
     with pytest.raises(UserError, match="no parameter is trainable"):
         Optimizer(model, OptimizerConfig())
+
+
+def test_the_rate_is_the_one_given_for_the_step():
+    """AdamW's first update of a weight is its rate, whatever the gradient."""
+    model = layer(torch.float32)
+    before = model.weight.detach().clone()
+    optimizer = Optimizer(model, OptimizerConfig(lr=1.0))
+    steps(model, optimizer, 1)
+    assert (before - model.weight).abs().max().item() == pytest.approx(1e-4, rel=1e-3)

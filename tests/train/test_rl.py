@@ -8,9 +8,9 @@ import torch
 
 from lydite.config import UserError
 from lydite.objective.objective import Objective
-from lydite.train.evaluate import Prompt, SamplingConfig
+from lydite.train.evaluate import Prompt, SamplingConfig, evaluate
 from lydite.train.rl import RLConfig, RLParts, RLTrainer
-from lydite.types import Completion, Message, Outcome, Problem, Verdict
+from lydite.types import Completion, Message, Outcome, Problem, SamplingParams, Verdict
 
 
 class FakeEngine:
@@ -19,9 +19,11 @@ class FakeEngine:
     def __init__(self):
         self.version = 0
         self.steps = []
+        self.asked = []
 
     def generate(self, requests):
         self.steps += [r.step for r in requests]
+        self.asked += [(r.problem_id, r.step, r.first_sample) for r in requests]
         return [[self._one(r, i) for i in range(r.samples)] for r in requests]
 
     def _one(self, request, i):
@@ -252,3 +254,21 @@ def test_gdpo_takes_a_verifier_of_one_number():
 class OneNumber(FakeVerifier):
     def verify(self, problems, texts):
         return [replace(v, parts={}) for v in super().verify(problems, texts)]
+
+
+def test_no_two_draws_of_a_problem_share_their_noise():
+    rl, parts = trainer({"a": [1, 0, 0, 0] * 9, "b": [1, 0, 0, 0] * 9}, prompts=3)
+    for step in range(5):
+        rl.step(step)
+    assert len(parts.engine.asked) == 15
+    assert len(set(parts.engine.asked)) == 15
+
+
+def test_evaluation_leaves_out_what_could_not_be_judged():
+    problems = [Problem(n, n, (Message("user", n),)) for n in ("a", "b", "c")]
+    table = {"a": [1, None], "b": [0, 1], "c": [None, None]}
+    prompts = [Prompt(p, (1, 2)) for p in problems]
+    result = evaluate("t", prompts, FakeEngine(), FakeVerifier(table), SamplingParams(4), 2)
+    assert result.scores == {"a": [1.0], "b": [0.0, 1.0], "c": []}
+    assert result.undecided == 3
+    assert result.interval.n == 2 and result.interval.mean == pytest.approx(0.75)
