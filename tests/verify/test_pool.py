@@ -142,6 +142,34 @@ def test_workers_that_cannot_start_are_not_retried_for_ever() -> None:
     broken.close()
 
 
+def test_a_system_without_a_process_to_spare_is_answered_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    starved = Pool([HANDLER], workers=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", refuse)
+        waiting = [starved.submit(item("double", 1)) for _ in range(3)]
+        replies = [future.result(timeout=10) for future in waiting]
+    assert {reply.status for reply in replies} == {"died"}
+    assert "temporarily unavailable" in replies[0].detail
+    starved.close()
+
+
+def test_many_restarts_leave_no_process_and_no_descriptor(pool: Pool) -> None:
+    def held() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    pool.run([item("double", 1)] * 4)
+    before = held()
+    replies = pool.run([item("exit", 1)] * 6)
+    pool.run([item("double", 1)] * 4)
+    assert {reply.status for reply in replies} == {"died"}
+    assert held() <= before
+
+
 def test_closing_ends_the_workers_and_what_they_started() -> None:
     closing = Pool([HANDLER], workers=1)
     pid, child = (reply.value for reply in closing.run([item("pid", 0), item("child", 0)]))

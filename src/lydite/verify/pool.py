@@ -114,6 +114,7 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self._workers: dict[int, _Worker] = {}
         self._failed_starts = 0
+        self._start_fault = ""
         self._refusal: UserError | None = None
 
     def run(self, items: Sequence[Item]) -> list[Reply]:
@@ -178,7 +179,7 @@ class Pool:
         with contextlib.suppress(queue.Empty):
             while True:
                 left = self._waiting.get_nowait()
-                if left is not None:
+                if left is not None and left[1].set_running_or_notify_cancel():
                     left[1].set_result(_CLOSED)
 
     def _serve(self, slot: int) -> None:
@@ -207,13 +208,15 @@ class Pool:
             if self._failed_starts >= START_ATTEMPTS:
                 return Reply(
                     "died",
-                    detail=f"no worker process could be started in {START_ATTEMPTS} attempts",
+                    detail=f"no worker process could be started in {START_ATTEMPTS} attempts: "
+                    f"{self._start_fault}",
                 )
             try:
                 worker = self._ready(slot)
                 break
-            except StartError:
+            except StartError as error:
                 self._failed_starts += 1
+                self._start_fault = str(error)
         reply = worker.ask(item)
         if reply.status in ("timeout", "died", "memory"):
             worker.kill()
@@ -225,7 +228,10 @@ class Pool:
     def _ready(self, slot: int) -> _Worker:
         worker = self._workers.get(slot)
         if worker is None:
-            worker = _Worker()
+            try:
+                worker = _Worker()
+            except OSError as error:  # no process or descriptor left: others may free some
+                raise StartError(f"the system starts no worker process: {error}") from error
             self._workers[slot] = worker
             try:
                 worker.start(self._setup, self._start_seconds)
@@ -256,7 +262,11 @@ class _Worker:
 
     def __init__(self) -> None:
         to_worker, self._to = os.pipe()
-        self._from, from_worker = os.pipe()
+        try:
+            self._from, from_worker = os.pipe()
+        except OSError:
+            os.close(to_worker)
+            raise
         try:
             self._process = subprocess.Popen(
                 [
@@ -288,7 +298,7 @@ class _Worker:
         try:
             self._send(setup)
             first = self._receive(time.monotonic() + seconds)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, ValueError) as error:
             raise StartError("the worker process ended while starting") from error
         if first is None:
             raise StartError(f"the worker process was not ready after {seconds:.0f} s")
@@ -302,7 +312,7 @@ class _Worker:
         try:
             self._send(cloudpickle.dumps((self._number, item.handler, item.payload, item.seconds)))
             reply = self._receive(begun + item.seconds)
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, RecursionError):
             return self._lost(time.monotonic() - begun, item)
         seconds = time.monotonic() - begun
         if reply is None:
