@@ -123,7 +123,8 @@ def test_a_line_that_lacks_only_its_newline_still_counts(path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [b"", b"{", b"[]", b"null", b'{"kind": 3}', b'{"kind": "from_the_future"}', b"\xff\xfe",
-     b"[" * 9999, b'{"kind": "evaluated", "answers": [{"no": 1}]}'],
+     b"[" * 9999, b'{"kind": "evaluated", "answers": [{"no": 1}]}',
+     b'{"kind": []}', b'{"kind": "step_done", "metrics": [1]}', b'{"kind": "warned", "code": []}'],
 )  # fmt: skip
 def test_foreign_lines_are_skipped(line: bytes, path: Path) -> None:
     with EventLog(path) as log:

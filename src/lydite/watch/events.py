@@ -300,15 +300,18 @@ def from_json(line: bytes | str) -> Event | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or record.get("kind") not in EVENTS:
+    kind = record.get("kind") if isinstance(record, dict) else None
+    event = EVENTS.get(kind) if isinstance(kind, str) else None
+    if event is None:
         return None
-    event = EVENTS[record["kind"]]
     try:
-        return event(
+        found = event(
             **{f.name: _restore(f.name, record) for f in fields(event) if f.name in record}
         )
-    except (TypeError, ValueError):
+        hash(found.identity)
+    except (TypeError, ValueError, AttributeError):
         return None
+    return found
 
 
 def _restore(name: str, record: Mapping[str, Any]) -> Any:
