@@ -12,6 +12,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -25,6 +27,7 @@ from transformers import (
 from lydite.config import UserError
 from lydite.model.attention import NAME, backbone
 from lydite.model.policy import Policy
+from lydite.model.probe import supports_flat, why_not_flat
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
@@ -147,6 +150,29 @@ def test_logprobs_are_the_plain_forwards(kind: str, temperature: float) -> None:
     for completion in found:
         want = plain_logprobs(policy.model, completion, temperature)
         torch.testing.assert_close(torch.tensor(completion.logprobs), want, atol=1e-4, rtol=0)
+
+
+RECURRENT = {
+    "mamba": {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2},
+    "falcon_mamba": {"hidden_size": 32, "state_size": 4, "num_hidden_layers": 2},
+    "gpt_bigcode": {"n_embd": 32, "n_layer": 2, "n_head": 4},  # one head of keys for all queries
+}
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_other_caches_give_the_plain_forwards_too(kind: str) -> None:
+    torch.manual_seed(0)
+    shape = AutoConfig.for_model(
+        kind, vocab_size=VOCABULARY, initializer_range=0.4, eos_token_id=None, **RECURRENT[kind]
+    )
+    model = AutoModelForCausalLM.from_config(shape).eval()
+    if not why_not_flat(model):
+        model.set_attn_implementation(NAME)
+    policy = Policy(model, TOKENIZER, frozenset({EOS}), context=128, flat=supports_flat(model))
+    requests = make_requests(SamplingParams(12), samples=2)
+    for completion in flatten(local_engine(policy).generate(requests)):
+        want = plain_logprobs(policy.model, completion, 1.0)
+        torch.testing.assert_close(torch.tensor(completion.logprobs), want, atol=1e-3, rtol=0)
 
 
 def same(a: list[Completion], b: list[Completion]) -> None:

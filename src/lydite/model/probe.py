@@ -24,15 +24,19 @@ LENGTH = 6
 
 
 class _TwoSequences(Layout):
-    """Two sequences of ``LENGTH`` tokens, each causal to itself; keeps the layers that asked."""
+    """Two sequences of ``LENGTH`` tokens, each causal to itself; notes the layers that asked, and
+    the heads and dimensions of their keys.
+    """
 
     def __init__(self) -> None:
         self.layers: list[int] = []
+        self.kept: set[tuple[int, int]] = set()
 
     def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> Tensor:
         self.layers.append(layer)
+        self.kept.add((key.shape[1], key.shape[3]))
         causal = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=query.device).tril()
         mask = torch.block_diag(causal, causal).bool()
         out = F.scaled_dot_product_attention(
@@ -89,10 +93,22 @@ def _compare(model: PreTrainedModel) -> str:
     layers = model.config.get_text_config().num_hidden_layers
     if sorted(layout.layers) != list(range(layers)):
         return f"{len(layout.layers)} of its {layers} layers take their attention from the registry"
+    if layout.kept != {key_heads(model.config)}:
+        return f"its keys have (heads, dimension) {sorted(layout.kept)}, which its settings deny"
     difference = float((flat - plain).pow(2).mean().sqrt() / plain.std().clamp_min(1e-6))
     if not difference <= TOLERANCE.get(model.dtype, 1e-4):
         return f"its logits differ from the plain ones by {difference:.2g} of their spread"
     return ""
+
+
+def key_heads(config: PreTrainedConfig) -> tuple[int, int]:
+    """Heads of a layer's keys and the dimension of each, as the configuration has them."""
+    text = config.get_text_config()
+    heads: int = text.num_attention_heads
+    return (
+        getattr(text, "num_key_value_heads", None) or heads,
+        getattr(text, "head_dim", None) or text.hidden_size // heads,
+    )
 
 
 def attention_window(config: PreTrainedConfig) -> int | None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
+from lydite.model.probe import key_heads
 from lydite.ops.decode import DecodeLayout, KeyValueCache, KeyValueShape, PrefillLayout, Sharing
 from lydite.rollout.engine import (
     Draw,
@@ -286,12 +287,12 @@ def _prompts(requests: Sequence[Request], seed: int) -> deque[_Slot]:
 
 def cache_shape(policy: Policy) -> KeyValueShape:
     """What the model's layers leave in the cache, read from its configuration."""
-    config = policy.model.config.get_text_config()
-    heads: int = config.num_attention_heads
+    config = policy.model.config
+    heads, dim = key_heads(config)
     return KeyValueShape(
-        layers=config.num_hidden_layers,
-        heads=getattr(config, "num_key_value_heads", None) or heads,
-        dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        layers=config.get_text_config().num_hidden_layers,
+        heads=heads,
+        dim=dim,
         dtype=next(policy.model.parameters()).dtype,
         device=torch.device(policy.device),
     )

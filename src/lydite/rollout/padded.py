@@ -120,6 +120,9 @@ class _Wave:
     def _logits(self) -> Tensor:
         """``[R, V]`` float32 for the token after the last, from the model's own head."""
         inputs: dict[str, Any] = {"input_ids": self._ids, "attention_mask": self._mask}
+        if self._cache is not None and _recurrent(self._cache):
+            # No past is held that a mask could hide, and Mamba misreads one in a decode step.
+            del inputs["attention_mask"]
         if self._takes_positions:
             positions = (self._mask.cumsum(1) - 1).clamp(min=0)
             inputs["position_ids"] = positions[:, -self._ids.shape[1] :]
@@ -135,3 +138,9 @@ class _Wave:
         logits = out.logits[:, -1].float()
         assert isinstance(logits, Tensor)
         return logits
+
+
+def _recurrent(cache: Any) -> bool:
+    """Whether no layer keeps keys, only a state."""
+    layers = getattr(cache, "layers", None) or ()
+    return bool(layers) and not any(hasattr(layer, "keys") for layer in layers)
