@@ -132,6 +132,8 @@ BAD_ROWS = [
     ({"question": [], "answer": 1}, "a.jsonl:2: question: the last message must be a user's"),
     ({"question": [{"role": "x"}], "answer": 1}, "a.jsonl:2: question: a message needs `role`"),
     ('{"question": "q2", "answer": ' + "9" * 5000 + "}\n", "a.jsonl:2: not usable JSON"),
+    ({"question": "q\ud8002", "answer": 1}, "a.jsonl:2: not text: a lone surrogate \\ud800"),
+    ({"question": "q2", "answer": "\udfff"}, "a.jsonl:2: not text: a lone surrogate \\udfff"),
     ('{"question": ' + "[" * 100_000 + "\n", "a.jsonl:2: not"),
 ]  # fmt: skip
 

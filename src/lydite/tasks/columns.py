@@ -61,7 +61,10 @@ def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
     if worked is not None and not worked.strip():
         raise _bad(row, f"{columns.worked}: the worked solution is empty")
     tag = "" if columns.tag is None else str(_look(row, columns.tag))
+    for text in (*(m.content for m in messages), reference, worked, tag):
+        _check_text(row, text)
     named = None if columns.id is None else _plain(row, columns.id, _look(row, columns.id))
+    _check_text(row, named)
     # Reward functions get every column by name; `answer` is theirs for the reference as it was
     # read.
     fields = {
@@ -75,6 +78,13 @@ def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
     own = f"{task}-{hashlib.blake2b(key.encode(), digest_size=6).hexdigest()}"
     problem = Problem(named or own, question, messages, reference, tag, worked, fields)
     return columns.wrap(problem)
+
+
+def _check_text(row: Row, text: str | None) -> None:
+    """Refuses half a surrogate pair, which JSON can spell and no tokenizer or file can hold."""
+    half = re.search("[\ud800-\udfff]", text or "")
+    if half:
+        raise _bad(row, f"not text: a lone surrogate \\u{ord(half[0]):04x}; mend or drop the row")
 
 
 def _bad(row: Row, reason: str) -> UserError:
