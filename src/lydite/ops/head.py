@@ -67,8 +67,14 @@ class _ChunkedHead(torch.autograd.Function):
         hidden, weight, bias, targets, entropies = ctx.saved_tensors
         grad_logprobs, grad_entropies = grads
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        grad_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        # Summed in float32: in bfloat16 what a chunk adds vanishes beside what is there already.
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        grad_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
+        grad_bias = (
+            torch.zeros_like(bias, dtype=wide)
+            if bias is not None and ctx.needs_input_grad[2]
+            else None
+        )
         for part in _chunks(hidden.shape[0], weight.shape[0]):
             with torch.enable_grad():
                 logits = _raw(hidden[part], weight, bias).detach().requires_grad_()
@@ -89,7 +95,11 @@ class _ChunkedHead(torch.autograd.Function):
             if grad_weight is not None:
                 grad_weight += outer(d_logits, hidden[part])
             if grad_bias is not None:
-                grad_bias += d_logits.sum(0)
+                grad_bias += d_logits.sum(0, dtype=wide)
+        if grad_weight is not None:
+            grad_weight = grad_weight.to(weight.dtype)
+        if grad_bias is not None:
+            grad_bias = grad_bias.to(weight.dtype)
         return grad_hidden, grad_weight, grad_bias, None, None
 
 
