@@ -8,12 +8,25 @@ import math
 import pytest
 import torch
 
+from lydite.model.loading import LoraConfig
 from lydite.model.reference import Reference
 from lydite.objective.objective import Objective
 from lydite.objective.presets import PRESETS
+from lydite.rollout.select import local_engine
+from lydite.train.evaluate import Prompt, SamplingConfig
 from lydite.train.learner import Learner, UpdateConfig, step_counts
 from lydite.train.optimizer import OptimizerConfig
-from lydite.types import TrainBatch, TrainGroup, TrainSequence
+from lydite.train.rl import RLConfig, RLParts, RLTrainer
+from lydite.train.sft import Example, SFTConfig, SFTTrainer
+from lydite.types import (
+    Message,
+    Outcome,
+    Problem,
+    TrainBatch,
+    TrainGroup,
+    TrainSequence,
+    Verdict,
+)
 
 SPECS = [
     *PRESETS,
@@ -184,8 +197,6 @@ def test_kl_to_the_starting_policy_is_zero_at_the_start_and_grows(tiny):
 
 
 def test_lora_trains_only_the_adapter_and_its_reference_is_the_base(tiny):
-    from lydite.model.loading import LoraConfig
-
     policy = tiny(lora=LoraConfig(rank=2))
     frozen = {n: p.clone() for n, p in policy.model.named_parameters() if not p.requires_grad}
     trainer = learner(policy)
@@ -237,3 +248,64 @@ def test_the_entropy_bonus_has_gradient_even_without_advantages(tiny):
     assert gradient(policy, "grpo+entropy_bonus", 1, idle).norm() > 0
     with_bonus = learner(policy).update(idle, Objective.parse("grpo+entropy_bonus"), (0, 1))
     assert with_bonus["grad_norm"] > 0
+
+
+@pytest.mark.parametrize("trains", ["sft", "rl"])
+def test_a_resumed_run_draws_the_same_dropout(tiny, trains):
+    """Saved after one step and loaded elsewhere, the second step is the same to the bit."""
+
+    def fresh():
+        policy = tiny(lora=LoraConfig(rank=2, dropout=0.5))
+        examples = [Example([5, 6], [7, 8, 9], [1, 1, 1])] * 4
+        if trains == "sft":
+            return SFTTrainer(policy, SFTConfig(steps=2, batch_size=4), examples, seed=0)
+        config = RLConfig(
+            steps=2, prompts_per_step=2, group_size=4, sampling=SamplingConfig(max_tokens=4),
+            update=UpdateConfig(minibatches=2, epochs=2),
+        )  # fmt: skip
+        parts = RLParts(
+            local_engine(policy), Alternating(), Learner(policy, config.optimizer, config.update),
+            config.build_objective(),
+        )  # fmt: skip
+        problems = [Problem(f"p{i}", "q", (Message("user", "q"),)) for i in range(4)]
+        return RLTrainer(config, parts, [Prompt(p, (5, 6)) for p in problems], seed=0)
+
+    straight = fresh()
+    straight.step(0)
+    saved = {name: tensor.clone() for name, tensor in straight.state_tensors().items()}
+    state = straight.state()
+    straight.step(1)
+    torch.manual_seed(1)
+    resumed = fresh()
+    resumed.load(saved, state)
+    before = torch.random.get_rng_state()
+    resumed.step(1)
+    assert torch.equal(before, torch.random.get_rng_state())
+    ours, theirs = straight.state_tensors(), resumed.state_tensors()
+    assert any(not torch.equal(ours[name], saved[name]) for name in saved)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+class Alternating:
+    """Wrong, right, wrong, right: every group teaches."""
+
+    def verify(self, problems, texts):
+        return [
+            Verdict(Outcome.CORRECT if i % 2 else Outcome.WRONG, float(i % 2))
+            for i in range(len(texts))
+        ]
+
+    def close(self):
+        pass
+
+
+def test_old_log_probabilities_are_without_dropout(tiny):
+    """They are the policy's that sampled; the mode to train in comes back."""
+    policy = tiny(lora=LoraConfig(rank=2, dropout=0.9))
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.3)
+    first, second = (torch.cat(learner(policy).logprobs(batch())) for _ in range(2))
+    assert torch.equal(first, second)
+    assert policy.model.training

@@ -44,6 +44,18 @@ def test_bfloat16_weights_collect_updates_too_small_for_them():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_micro_batches_are_summed_in_float32(dtype):
+    """A sum in bfloat16 stays at 1: a 512th is below its spacing there."""
+    model = nn.Linear(1, 1, bias=False).to(dtype)
+    optimizer = Optimizer(model, OptimizerConfig(max_grad_norm=100.0))
+    for part in [1.0] + [1 / 512] * 256:
+        model(torch.full((1, 1), part, dtype=dtype)).sum().backward()
+        optimizer.gather()
+    assert optimizer.step(0.0) == pytest.approx(1.5)
+    assert optimizer.step(0.0) == 0.0, "the next step starts from nothing"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_restored_optimizer_goes_on_to_the_bit(dtype):
     straight, cut = layer(dtype), layer(dtype)
     steps(straight, Optimizer(straight, OptimizerConfig()), 7)

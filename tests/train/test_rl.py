@@ -272,3 +272,8 @@ def test_evaluation_leaves_out_what_could_not_be_judged():
     assert result.scores == {"a": [1.0], "b": [0.0, 1.0], "c": []}
     assert result.undecided == 3
     assert result.interval.n == 2 and result.interval.mean == pytest.approx(0.75)
+
+
+def test_greedy_training_is_refused_when_the_recipe_is_read():
+    with pytest.raises(ValueError, match=r"sampling\.temperature: 0 draws"):
+        RLConfig(sampling=SamplingConfig(temperature=0))

@@ -7,8 +7,8 @@ memory that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import torch
@@ -143,6 +143,7 @@ class Learner:
                 else _padded([picked[r] for r in rows], policy).bool(),
             )
             loss.backward()
+            self.optimizer.gather()
             metrics = metrics + found
         return metrics
 
@@ -155,7 +156,7 @@ class Learner:
     def _measure(self, batch: TrainBatch) -> list[tuple[Tensor, Tensor]]:
         """:meth:`logprobs`, each with the entropies."""
         found: dict[int, tuple[Tensor, Tensor]] = {}
-        with torch.no_grad(), fast_products(self.policy.model):
+        with torch.no_grad(), _without_dropout(self.policy.model), fast_products(self.policy.model):
             for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
                 logprobs, entropies = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
@@ -210,6 +211,18 @@ class Learner:
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores :meth:`state_tensors`, to the bit."""
         self.optimizer.load_state_tensors(tensors)
+
+
+@contextmanager
+def _without_dropout(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode: an old log-probability is the policy's, as when it sampled, and no noise."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def step_counts(batch: TrainBatch) -> Counts:

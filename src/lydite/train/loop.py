@@ -5,15 +5,18 @@ trainer.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
 from lydite.config import UserError
+from lydite.ops.sampling import address_key
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydite.watch.events import EventLog, RunResumed, StepDone, Warned
 from lydite.watch.samples import Sample, write_samples
@@ -44,6 +47,16 @@ class Trainer(Protocol):
     def state(self) -> dict[str, Any]: ...
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None: ...
+
+
+@contextmanager
+def addressed_dropout(seed: int, step: int) -> Iterator[None]:
+    """What (LoRA's) dropout draws inside is a function of the seed and the step alone, so that a
+    resumed step draws it again. The caller's generators are left as they were.
+    """
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        torch.manual_seed(address_key(seed, "dropout", 0, step))
+        yield
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,13 +98,21 @@ class Optimizer:
             fused=True,
         )
 
-    def step(self, lr: float) -> float:
-        """Clips, updates and clears the gradients; returns their global norm before clipping."""
+    def gather(self) -> None:
+        """Moves gradients to the float32 masters. Call it after each micro-batch's backward pass:
+        summed in bfloat16, small ones would vanish beside large ones.
+        """
         for name, parameter in self._named.items():
             master = self._masters[name]
-            if master is not parameter:
-                master.grad = None if parameter.grad is None else parameter.grad.to(master.dtype)
-                parameter.grad = None
+            if master is parameter or parameter.grad is None:
+                continue
+            grad = parameter.grad.to(master.dtype)
+            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            parameter.grad = None
+
+    def step(self, lr: float) -> float:
+        """Clips, updates and clears the gradients; returns their global norm before clipping."""
+        self.gather()
         norm = clip(self._masters.values(), self.config.max_grad_norm)
         for group in self._adamw.param_groups:
             group["lr"] = lr

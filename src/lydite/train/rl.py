@@ -22,7 +22,7 @@ from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train.evaluate import UNDECIDED, Prompt, SamplingConfig
 from lydite.train.learner import LearnerLike, UpdateConfig
-from lydite.train.loop import StepResult
+from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import OptimizerConfig
 from lydite.types import (
     Completion,
@@ -72,6 +72,11 @@ class RLConfig(Config):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         """Said when the recipe is read, not when the stages before this one are done."""
+        if self.sampling.temperature == 0:
+            raise ValueError(
+                "sampling.temperature: 0 draws the same completion every time, which teaches "
+                "nothing; give a number above 0, 1 as a rule"
+            )
         self.build_objective()
         return self
 
@@ -145,7 +150,7 @@ class RLTrainer:
         batch = self._batch(collected.groups, signal)
         trained: dict[str, float] = {}
         if batch.groups:
-            with clock("update"):
+            with clock("update"), addressed_dropout(self._seed, step):
                 trained = self._parts.learner.update(
                     batch, self._parts.objective, (step, self.total)
                 )

@@ -20,7 +20,7 @@ from lydite.model.policy import Policy
 from lydite.model.scoring import score
 from lydite.ops.linear import fast_products
 from lydite.train.batching import fill
-from lydite.train.loop import StepResult
+from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 
 
@@ -107,7 +107,7 @@ class SFTTrainer:
         began = time.perf_counter()
         batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
         learned = sum(sum(example.loss_mask) for example in batch)
-        with fast_products(self.policy.model):
+        with addressed_dropout(self._seed, step), fast_products(self.policy.model):
             parts = fill(batch, lambda e: e.tokens, self.config.tokens_per_micro_batch)
             loss = sum(self._backward(part, max(1, learned)) for part in parts)
         lr = lr_at(self.config.optimizer, step, self.total)
@@ -132,6 +132,7 @@ class SFTTrainer:
         mask = pad_sequence(masks, batch_first=True).to(logprobs)
         loss = -(logprobs * mask).sum() / learned
         loss.backward()
+        self.optimizer.gather()
         return float(loss.detach())
 
     def state_tensors(self) -> dict[str, Tensor]:
