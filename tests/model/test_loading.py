@@ -178,6 +178,10 @@ def test_dropout_is_off_in_training() -> None:
             "model.context: 4096 is past",
         ),
         ({"init": {**SMALL, "vocab_size": 5}}, "they do not belong together"),
+        (
+            {"lora": {"targets": ["lm_head", "q_proj"]}},
+            "model.lora.targets: the language-model head",
+        ),
         ({"lora": {"targets": ["nothing"]}}, "model.lora.targets: ['nothing'] fits no module"),
     ],
 )

@@ -26,8 +26,10 @@ from transformers import (
 
 from lydite.config import UserError
 from lydite.model.attention import NAME, backbone
+from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.model.probe import supports_flat, why_not_flat
+from lydite.model.scoring import score
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
@@ -173,6 +175,26 @@ def test_other_caches_give_the_plain_forwards_too(kind: str) -> None:
     for completion in flatten(local_engine(policy).generate(requests)):
         want = plain_logprobs(policy.model, completion, 1.0)
         torch.testing.assert_close(torch.tensor(completion.logprobs), want, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["mamba", "xglm"])
+def test_adapters_do_not_hide_what_a_padded_model_takes(kind: str) -> None:
+    """Positions of left-padded prompts, and the cache's name, are those of the model inside."""
+    targets: str | list[str] = ["in_proj"] if kind == "mamba" else "all-linear"
+    shape = {"xglm": {"init_std": 0.4}, "mamba": RECURRENT["mamba"]}
+    config = ModelConfig(
+        path=f"init:{kind}", init=shape[kind],
+        vocabulary=list(CHARACTERS), context=64, lora=LoraConfig(rank=2, targets=targets),
+    )  # fmt: skip
+    policy = load_policy(config)
+    assert not policy.flat
+    requests = make_requests(SamplingParams(8), samples=2)
+    for request, group in zip(requests, local_engine(policy).generate(requests), strict=True):
+        with torch.no_grad():
+            want, _ = score(policy, [request.prompt_ids], [[c.token_ids for c in group]])
+        for row, completion in zip(want, group, strict=True):
+            found = torch.tensor(completion.logprobs)
+            torch.testing.assert_close(found, row[: len(found)], atol=1e-3, rtol=0)
 
 
 def same(a: list[Completion], b: list[Completion]) -> None:

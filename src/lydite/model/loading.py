@@ -348,7 +348,22 @@ def add_lora(model: PreTrainedModel, config: LoraConfig) -> PreTrainedModel:
         raise UserError(
             f"model.lora.targets: {config.targets!r} fits no module: {one_line(error)}"
         ) from error
+    _check_head(wrapped)
     return wrapped  # type: ignore[return-value]
+
+
+def _check_head(wrapped: Any) -> None:
+    """Raises ``UserError`` for an adapter on the head, or on the embedding that is the head too:
+    log-probabilities are taken from the head's own weights.
+    """
+    head, embedding = wrapped.get_output_embeddings(), wrapped.get_input_embeddings()
+    adapted = [layer for layer in (head, embedding) if hasattr(layer, "base_layer")]
+    tied = bool(adapted) and getattr(head, "weight", None) is getattr(embedding, "weight", None)
+    if hasattr(head, "base_layer") or tied:
+        raise UserError(
+            "model.lora.targets: the language-model head, or an embedding tied to it, cannot have "
+            "an adapter; leave it out (`all-linear` does)"
+        )
 
 
 def _endings(model: PreTrainedModel, tokenizer: Tokenizer) -> tuple[int, frozenset[int]]:

@@ -80,7 +80,9 @@ class _Wave:
     def __init__(self, policy: Policy, requests: Sequence[Request], draws: Sequence[Draw]) -> None:
         self._model = policy.model
         device = torch.device(policy.device)
-        accepted = inspect.signature(policy.model.forward).parameters
+        # LoRA's wrapper passes all arguments on, and names none of them.
+        unwrap = getattr(policy.model, "get_base_model", lambda: policy.model)
+        accepted = inspect.signature(unwrap().forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._keeps_last = "logits_to_keep" in accepted
         self._cache_name = "cache" if "cache" in accepted else "past_key_values"
