@@ -8,6 +8,7 @@ what to do. The command line prints it and exits with 2. Imports without torch.
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,11 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
                 )
             try:
                 _apply(tree, override)
+            except TypeError as error:  # a name where a list is counted
+                raise UserError(
+                    f"override {override!r}: {error}; items of a list go by number from 0, "
+                    "such as stages.0.steps=50"
+                ) from error
             except (YAMLError, OmegaConfBaseException) as error:
                 reason = str(error).splitlines()[0]
                 raise UserError(f"override {override!r}: {_one_line(reason)}") from error
@@ -113,6 +119,11 @@ def _explain(config: type[Config], error: ValidationError, source: str, values: 
         return f"{prefix}unknown key {where!r}; {hint}"
     if first["type"] == "missing":
         return f"{prefix}{where}: required, and not given"
+    if first["type"] == "union_tag_invalid":
+        tag, kinds = str(first["ctx"]["tag"]), str(first["ctx"]["expected_tags"])
+        near = difflib.get_close_matches(tag, re.findall(r"'(\w+)'", kinds), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"one of {kinds}"
+        return f"{prefix}{where}: no kind {tag!r}; {hint}"
     message = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     got = first.get("input")
     shown = (
