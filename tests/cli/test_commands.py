@@ -152,6 +152,8 @@ def test_eval_of_two_files_of_one_name(cli: Any, finished: Path, tmp_path: Path)
         (["--tasks", "test.jsonl", "--prompt", "Body"], "Body"),
         (["--tasks", "test.jsonl", "--max-tokens", "500"], "max_tokens"),
         (["--tasks", "nothing", "--recipe", "recipe.yaml"], "has no task 'nothing'"),
+        (["--tasks", "test.jsonl", "--output", "out.csv"], "--output out.csv: give a .parquet"),
+        (["--tasks", "test.jsonl", "--output", "gone/out.parquet"], "in a folder that exists"),
     ],
 )
 def test_eval_mistakes(
@@ -160,7 +162,21 @@ def test_eval_mistakes(
     lines(tmp_path / "test.jsonl", PROBLEMS)
     result = cli("eval", finished / "model", *arguments)
     assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stdout == ""
     assert len(result.stderr.splitlines()) == 1 and says in result.stderr
+
+
+def test_eval_of_a_run_names_its_model(cli: Any, finished: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "test.jsonl", PROBLEMS)
+    result = cli("eval", finished, "--tasks", "test.jsonl")
+    assert result.exit_code == 2
+    assert f"did you mean {finished / 'model'}?" in result.stderr
+
+
+def test_verify_says_why_a_line_has_no_verdict(cli: Any, tmp_path: Path) -> None:
+    lines(tmp_path / "in.jsonl", [{"gold": "1", "completion": "1"}, {"completion": "1"}])
+    result = cli("verify", "--verifier", "math", "--input", "in.jsonl")
+    assert "no verdict on line 2: the problem has no reference answer" in result.stdout
 
 
 def test_verify(cli: Any, tmp_path: Path) -> None:

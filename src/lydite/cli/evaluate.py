@@ -31,7 +31,7 @@ def evaluate(
         float | None,
         typer.Option(
             min=0,
-            help="0 takes the likeliest token. [default: the recipe's; else 0, or 1 with several "
+            help="0 takes the likeliest token. \\[default: the recipe's; else 0, or 1 with several "
             "samples]",
         ),
     ] = None,
@@ -50,7 +50,7 @@ def evaluate(
         str, typer.Option(help="What the user turn says; {question} is the question.")
     ] = "{question}",
     verifier: Annotated[
-        str | None, typer.Option(help="math, exact, format … [default: math]")
+        str | None, typer.Option(help="math, exact, format … \\[default: math]")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use at most this many problems of each file.")
@@ -79,23 +79,28 @@ def evaluate(
         TimeRemainingColumn,
     )
 
+    from lydite.config import UserError
     from lydite.model.loading import ModelConfig
     from lydite.pipeline.evaluation import describe, evaluate_model, load_measurement, write_answers
     from lydite.tasks.task import TaskConfig
 
+    if output is not None and (output.suffix != ".parquet" or not output.parent.is_dir()):
+        raise UserError(f"--output {output}: give a .parquet file in a folder that exists")
     files = TaskConfig.model_construct(
         prompt=prompt, reference=reference, reference_marker=marker, template=template
     )
     columns = files.model_dump(exclude_unset=True) | {"limit": limit}
     plan = load_measurement(tasks, recipe, columns, verifier, seed)
     plan = plan.with_sampling(samples, temperature, max_tokens)
-    console = Console(highlight=False)
+    console, progress = Console(highlight=False), Console(stderr=True)
     bars = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=console,
+        console=progress,
+        transient=True,
+        disable=not progress.is_terminal,
     )
     with bars:
         ids = {name: bars.add_task(name, total=None) for name in plan.tasks}

@@ -16,7 +16,7 @@ def recipes() -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column("recipe", style="bold")
     table.add_column("what it is for")
-    table.add_column("file", style="dim")
+    table.add_column("file", style="dim", overflow="fold")
     for recipe in list_recipes():
         table.add_row(recipe.name, recipe.about, str(recipe.path))
     Console(highlight=False).print(table)

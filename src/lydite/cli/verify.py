@@ -107,6 +107,13 @@ def _show(console: Console, report: VerifyReport) -> None:
         )
     if report.contested or report.undecided:
         console.print(f"left out: {report.contested} contested, {report.undecided} undecided")
+    if report.open_line is not None:
+        console.print(
+            f"no verdict on line {report.open_line}: {report.open_detail}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
     console.print(
         f"time an answer: median {1000 * report.median_seconds:.2f} ms, p95 "
         f"{1000 * report.p95_seconds:.2f} ms"

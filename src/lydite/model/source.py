@@ -60,7 +60,11 @@ def find_source(path: str) -> Source:
         return Source(str(file.parent), gguf=file.name)
     if file.is_dir():
         if not (file / "config.json").is_file():
-            raise UserError(f"model.path: {path} has no config.json, so it is not a model folder")
+            inside = file / "model"
+            hint = f"; did you mean {inside}?" if (inside / "config.json").is_file() else ""
+            raise UserError(
+                f"model.path: {path} has no config.json, so it is not a model folder{hint}"
+            )
         return Source(str(file))
     if file.is_file():
         raise UserError(f"model.path: {path} is a file; give a folder, a .gguf file or a hub id")

@@ -43,7 +43,8 @@ class VerifyReport:
 
     ``outcomes`` counts verdicts. ``false_positives`` and ``false_negatives`` hold the line numbers
     accepted against ``expected`` and refused against it; of the ``judged`` lines, which leave out
-    the ``contested`` ones, those without ``expected`` and the ``undecided`` (no reward). Times are
+    the ``contested`` ones, those without ``expected`` and the ``undecided`` (no reward).
+    ``open_line`` is the first line of all without a reward, and ``open_detail`` says why. Times are
     wall seconds per item.
     """
 
@@ -56,6 +57,8 @@ class VerifyReport:
     false_negatives: Sequence[int] = field(default_factory=tuple)
     median_seconds: float = 0.0
     p95_seconds: float = 0.0
+    open_line: int | None = None
+    open_detail: str = ""
 
 
 def verify_file(
@@ -210,6 +213,12 @@ def summarise(rows: Sequence[Row], scored: Sequence[tuple[Verdict, float]]) -> V
     ]
     decided = [(row, verdict) for row, verdict in judged if verdict.reward is not None]
     seconds = sorted(spent for _, spent in scored)
+    unsure = [
+        (row.line, verdict.detail)
+        for row, (verdict, _) in zip(rows, scored, strict=True)
+        if verdict.reward is None
+    ]
+    open_line, open_detail = unsure[0] if unsure else (None, "")
     return VerifyReport(
         total=len(rows),
         outcomes=Counter(verdict.outcome for verdict, _ in scored),
@@ -228,6 +237,8 @@ def summarise(rows: Sequence[Row], scored: Sequence[tuple[Verdict, float]]) -> V
         ],
         median_seconds=_quantile(seconds, 0.5),
         p95_seconds=_quantile(seconds, 0.95),
+        open_line=open_line,
+        open_detail=open_detail,
     )
 
 
