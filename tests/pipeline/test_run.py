@@ -277,3 +277,11 @@ def test_threads_are_what_the_recipe_says(tmp_path: Path, monkeypatch: pytest.Mo
     values = recipe([sft_stage(steps=1)], tmp_path, threads=3)
     run_recipe(validate(Recipe, values), tmp_path / "out")
     assert asked == [3]
+
+
+def test_two_stages_cannot_share_a_samples_folder(tmp_path: Path) -> None:
+    stages = [rl_stage(name="rl"), rl_stage(name="rl-heldout")]
+    values = recipe(stages, tmp_path)
+    values["evaluation"] = {**values.get("evaluation", {}), "tasks": ["heldout"]}
+    with pytest.raises(UserError, match="'rl-heldout' is where held-out answers"):
+        validate(Recipe, values)

@@ -89,3 +89,14 @@ def test_the_rate_is_the_one_given_for_the_step():
     optimizer = Optimizer(model, OptimizerConfig(lr=1.0))
     steps(model, optimizer, 1)
     assert (before - model.weight).abs().max().item() == pytest.approx(1e-4, rel=1e-3)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_no_number_changes_nothing(bad):
+    model = layer(torch.float32)
+    before = model.weight.detach().clone()
+    optimizer = Optimizer(model, OptimizerConfig())
+    (model(torch.ones(1, 4)) * bad).sum().backward()
+    with pytest.raises(UserError, match="not a finite number"):
+        optimizer.step(1.0)
+    assert torch.equal(model.weight, before)

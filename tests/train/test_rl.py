@@ -74,7 +74,7 @@ class FakeLearner:
         pass
 
 
-def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5):
+def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5, earlier=0):
     problems = [Problem(name, name, (Message("user", name),), reference="1") for name in table]
     config = RLConfig(
         steps=5, prompts_per_step=prompts or len(table), group_size=size, objective=objective,
@@ -83,7 +83,8 @@ def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5):
     parts = RLParts(
         FakeEngine(), FakeVerifier(table), FakeLearner(), config.build_objective(), fail_rate
     )
-    return RLTrainer(config, parts, [Prompt(p, (1, 2)) for p in problems], seed=0), parts
+    shown = [Prompt(p, (1, 2)) for p in problems]
+    return RLTrainer(config, parts, shown, seed=0, earlier=earlier), parts
 
 
 def advantages(batch):
@@ -277,3 +278,14 @@ def test_evaluation_leaves_out_what_could_not_be_judged():
 def test_greedy_training_is_refused_when_the_recipe_is_read():
     with pytest.raises(ValueError, match=r"sampling\.temperature: 0 draws"):
         RLConfig(sampling=SamplingConfig(temperature=0))
+
+
+def test_a_second_stage_on_the_same_problems_has_other_noise_in_another_order():
+    table = {name: [1, 0, 0, 0] for name in "abcdefgh"}
+    asked = []
+    for earlier in (0, 1):
+        rl, parts = trainer(table, earlier=earlier)
+        rl.step(0)
+        asked.append(parts.engine.asked)
+    assert not set(asked[0]) & set(asked[1])
+    assert [name for name, *_ in asked[0]] != [name for name, *_ in asked[1]]

@@ -133,6 +133,13 @@ class Recipe(Config):
                     f"one of {', '.join(['model', *names])}"
                 )
             names.append(stage.name)
+        held_out = {f"{name}-{task}" for name in names for task in self.evaluation.tasks}
+        taken = held_out.intersection(names)
+        if taken:
+            raise ValueError(
+                f"stages: the name {min(taken)!r} is where held-out answers of another stage go "
+                "(samples/STAGE-TASK); choose another name"
+            )
         return self
 
     def task_names(self) -> list[str]:

@@ -354,8 +354,14 @@ class _Run:
             self._recipe.verifier.limits.fail_rate,
             {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)},
         )
+        names = [each.name for each in self._recipe.stages]
+        before = self._recipe.stages[: names.index(stage.name)]
         return RLTrainer(
-            stage, parts, [Prompt(p, render_prompt(policy, p)) for p in problems], self._recipe.seed
+            stage,
+            parts,
+            [Prompt(p, render_prompt(policy, p)) for p in problems],
+            self._recipe.seed,
+            earlier=sum(isinstance(each, RLStage) for each in before),
         )
 
     def _summarise(self) -> tuple[StageSummary, ...]:

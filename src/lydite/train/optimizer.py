@@ -111,9 +111,18 @@ class Optimizer:
             parameter.grad = None
 
     def step(self, lr: float) -> float:
-        """Clips, updates and clears the gradients; returns their global norm before clipping."""
+        """Clips, updates and clears the gradients; returns their global norm before clipping.
+
+        Raises:
+            UserError: the gradient is NaN or infinite; nothing was updated.
+        """
         self.gather()
         norm = clip(self._masters.values(), self.config.max_grad_norm)
+        if not math.isfinite(norm):
+            raise UserError(
+                "training: the gradient is not a finite number; lower optimizer.lr, or train with "
+                "model.dtype=float32; weights and checkpoints are as they were before this step"
+            )
         for group in self._adamw.param_groups:
             group["lr"] = lr
         self._adamw.step()

@@ -38,6 +38,9 @@ from lydite.types import (
 )
 from lydite.watch.samples import Sample, samples_of
 
+STEPS_APART = 10**9
+"""Policy steps between the noise addresses of two RL stages: more than a stage ever takes."""
+
 FEWEST_FAILURES = 3
 """Undecided verdicts in a round below which their share says nothing."""
 
@@ -128,15 +131,24 @@ class RLTrainer:
     """One policy step at a time: see :class:`lydite.train.loop.Trainer`."""
 
     def __init__(
-        self, config: RLConfig, parts: RLParts, prompts: Sequence[Prompt], seed: int
+        self,
+        config: RLConfig,
+        parts: RLParts,
+        prompts: Sequence[Prompt],
+        seed: int,
+        earlier: int = 0,
     ) -> None:
+        """``earlier`` counts the RL stages before this one in the run: a second stage on the same
+        problems meets them in another order and with other noise.
+        """
         self.config = config
+        self._first_step = earlier * STEPS_APART
         self.total = config.steps
         self._parts = parts
         self._prompts = {prompt.problem.id: prompt for prompt in prompts}
         self._problems = [prompt.problem for prompt in prompts]
-        self._seed = seed
-        self._sampler = Sampler(self._problems, seed)
+        self._seed = seed + earlier
+        self._sampler = Sampler(self._problems, self._seed)
         self._params = config.sampling.params()
 
     def step(self, step: int) -> StepResult:
@@ -216,7 +228,7 @@ class RLTrainer:
             prompt.token_ids,
             size,
             self._params,
-            step,
+            self._first_step + step,
             first_sample=draw.epoch * size,
         )
 
