@@ -136,7 +136,7 @@ import os
 calls = 0
 
 def reward(completions, answer, **columns):
-    if os.path.exists({str(marker)!r}):
+    if len(completions) == 4 and os.path.exists({str(marker)!r}):
         return {function}(completions=completions, answer=answer)
     return digit(completions)
 """
@@ -166,6 +166,20 @@ def reward(completions, answer, **columns):
     assert cli("run", file, "--out", "out").exit_code == 0
     weights = "model/model.safetensors"
     assert (tmp_path / "out" / weights).read_bytes() == (tmp_path / "good" / weights).read_bytes()
+
+
+@pytest.mark.parametrize("function", ["short", "words", "nan", "broken"])
+def test_a_reward_function_at_fault_is_found_before_anything_trains(
+    function: str, cli: Any, file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(REWARDS)
+    values = yaml.safe_load(file.read_text())
+    values["verifier"] = f"mine.py:{function}"
+    dry = cli("run", write(values, file), "--dry-run")
+    assert dry.exit_code == 2 and f"mine.py:{function}" in dry.stdout
+    assert dry.stdout.rstrip().endswith("failed: verifier")
+    assert f"mine.py:{function}" in refused(cli("run", file, "--out", "out"))
+    assert not (tmp_path / "out/stages").exists() and not (tmp_path / "out/checkpoints").exists()
 
 
 def test_held_out_questions_that_are_trained_on(cli: Any, file: Path, tmp_path: Path) -> None:

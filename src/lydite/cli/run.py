@@ -69,12 +69,14 @@ def _dry_run(recipe: object, folder: Path) -> None:
         Mark.SKIPPED: "[yellow]skipped[/]",
         Mark.FAILED: "[red]failed[/] ",
     }
-    failed = False
+    failed = []
     for check in check_recipe(recipe, folder):
-        failed |= check.mark is Mark.FAILED
+        if check.mark is Mark.FAILED:
+            failed.append(check.name)
         console.print(f"{marks[check.mark]}  [bold]{check.name}[/]  {escape(check.text)}")
         for line in check.lines:
             console.print(f"           {escape(line)}", soft_wrap=True)
     console.print("nothing was trained and nothing was written")
     if failed:
+        console.print(f"[red]failed[/]: {escape(', '.join(failed))}")
         raise typer.Exit(2)

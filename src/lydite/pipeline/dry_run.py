@@ -78,7 +78,7 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
         yield from _prompts(recipe, tasks, found[0])
     if tasks:
         yield _try("verifier", lambda: _verifier(recipe, tasks))
-    if model.mark is not Mark.SKIPPED:
+    if model.mark is Mark.OK:
         yield _try("memory", lambda: _memory(recipe))
 
 

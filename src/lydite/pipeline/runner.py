@@ -237,9 +237,11 @@ class _Run:
                 versions=versions,
             )
         )
+        said = {e.message for e in read_events(self._folder.events) if isinstance(e, Warned)}
         for data in self._tasks.values():
             for note in data.notes:
-                self._log.append(Warned(code="task", message=note))
+                if note not in said:
+                    self._log.append(Warned(code="task", message=note))
 
     def _stage(self, stage: SFTStage | RLStage, parent: Artifact, parent_name: str) -> Artifact:
         lineage = Lineage(

@@ -38,6 +38,9 @@ from lydite.verify.settings import FunctionConfig
 
 RewardFunction = Callable[..., Any]
 
+TRIED = 3
+"""Problems that a function is tried on before a run."""
+
 
 def load_function(name: str) -> RewardFunction:
     """The function that ``module:function`` or ``path/file.py:function`` names.
@@ -330,8 +333,20 @@ class FunctionReward:
         ]
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
-        """What a function needs is its own affair."""
-        return [None] * len(problems)
+        """Calls the function before anything depends on it, on the first few problems.
+
+        Each gets two completions, the reference and nothing: a function that answers with one
+        number whatever it is given is found here. What it pays is its own affair.
+
+        Raises:
+            UserError: the function is at fault; see :func:`call_function`.
+        """
+        faults: list[str | None] = [None] * len(problems)
+        for index, problem in enumerate(problems[:TRIED]):
+            scores = self.score([problem] * 2, [problem.reference or "", ""])
+            crashed = [score.detail for score in scores if score.outcome is Outcome.CRASHED]
+            faults[index] = crashed[0] if crashed else None
+        return faults
 
     def _scores(self, call: Call, reply: Reply) -> list[Score]:
         count = len(call.completions)
