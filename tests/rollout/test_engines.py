@@ -197,7 +197,7 @@ def test_adapters_do_not_hide_what_a_padded_model_takes(kind: str) -> None:
             torch.testing.assert_close(found, row[: len(found)], atol=1e-3, rtol=0)
 
 
-def same(a: list[Completion], b: list[Completion]) -> None:
+def assert_same(a: list[Completion], b: list[Completion]) -> None:
     """Equal but for the last bits of log-probabilities: products round by batch size."""
     assert [replace(x, logprobs=()) for x in a] == [replace(x, logprobs=()) for x in b]
     for x, y in zip(a, b, strict=True):
@@ -219,7 +219,7 @@ def test_how_the_batch_is_filled_changes_nothing(config: EngineConfig) -> None:
     requests = make_requests(SamplingParams(40))
     whole = flatten(LocalEngine(policy_of()).generate(requests))
     assert {completion.finish for completion in whole} == {"stop", "length"}
-    same(flatten(LocalEngine(policy_of(), config).generate(requests)), whole)
+    assert_same(flatten(LocalEngine(policy_of(), config).generate(requests)), whole)
 
 
 def test_what_a_problem_gets_does_not_depend_on_the_others() -> None:
@@ -228,10 +228,10 @@ def test_what_a_problem_gets_does_not_depend_on_the_others() -> None:
     together = engine.generate(requests)
     backwards = engine.generate(requests[::-1])[::-1]
     for index, request in enumerate(requests):
-        same(backwards[index], together[index])
-        same(engine.generate([request])[0], together[index])
+        assert_same(backwards[index], together[index])
+        assert_same(engine.generate([request])[0], together[index])
     later = [replace(requests[3], samples=1, first_sample=2)]
-    same(engine.generate(later)[0], together[3][2:])
+    assert_same(engine.generate(later)[0], together[3][2:])
 
 
 def test_seed_step_and_sample_change_the_noise() -> None:
@@ -253,7 +253,7 @@ def test_settings_may_differ_by_request() -> None:
     requests = [replace(r, params=params) for r, params in zip(base, kinds, strict=True)]
     together = LocalEngine(policy_of(), EngineConfig(max_rows=5)).generate(requests)
     for request, group in zip(requests, together, strict=True):
-        same(LocalEngine(policy_of()).generate([request])[0], group)
+        assert_same(LocalEngine(policy_of()).generate([request])[0], group)
         assert all(len(completion.token_ids) <= request.params.max_tokens for completion in group)
 
 
@@ -400,9 +400,9 @@ def test_the_padded_engine_gives_the_same() -> None:
     plain = Policy(model, TOKENIZER, frozenset({EOS}), context=128)
     requests = make_requests(SamplingParams(40, stop=("q",)))
     want = flatten(LocalEngine(policy_of()).generate(requests))
-    same(flatten(PaddedEngine(plain).generate(requests)), want)
+    assert_same(flatten(PaddedEngine(plain).generate(requests)), want)
     seen: list[Progress] = []
-    same(
+    assert_same(
         flatten(PaddedEngine(plain, EngineConfig(max_rows=5)).generate(requests, seen.append)), want
     )
     assert seen[-1] == Progress(18, 18, sum(len(c.token_ids) for c in want))
