@@ -307,6 +307,46 @@ def test_reference_of_lora_is_the_base() -> None:
     assert any(p.requires_grad for p in policy.model.parameters())
 
 
+def moved(policy: Policy, by: float) -> torch.Tensor:
+    """The policy's logits after every trained weight has moved."""
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(by)
+    return logits(policy.model.eval())
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2, "dropout": 0.5}])
+def test_a_refreshed_reference_is_the_policy_as_it_was_then(lora: dict[str, Any] | None) -> None:
+    if lora:
+        pytest.importorskip("peft")
+    policy = load_policy(config(lora=lora))
+    reference = Reference(policy)
+    assert reference.state_tensors() == {}
+    then = moved(policy, 0.02)
+    reference.refresh()
+    saved = {name: tensor.clone() for name, tensor in reference.state_tensors().items()}
+    assert len(saved) == sum(p.requires_grad for p in policy.model.parameters())
+    now = moved(policy, 0.02)
+    policy.model.train()
+    with reference.active() as model:
+        assert torch.equal(logits(model), then)
+    assert policy.model.training
+    assert torch.equal(logits(policy.model.eval()), now) and not torch.equal(now, then)
+
+    # A restart loads the parent's weights, and the reference from the checkpoint.
+    other = load_policy(config(lora=lora))
+    resumed = Reference(other)
+    resumed.load_state_tensors({"weight.x": torch.zeros(1), **saved})
+    moved(other, 0.5)
+    with resumed.active() as model:
+        assert torch.equal(logits(model), then)
+
+    reference.refresh()
+    with reference.active() as model:
+        assert torch.equal(logits(model), now)
+
+
 @pytest.mark.parametrize("lora", [None, {"rank": 2}])
 def test_gradient_checkpointing_changes_no_gradient(lora: dict[str, int] | None) -> None:
     gradients = []

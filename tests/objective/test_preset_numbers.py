@@ -358,7 +358,7 @@ def test_what_picked_tokens_do() -> None:
 
 def test_every_preset_and_patch_is_in_here_or_beside() -> None:
     assert ADVANTAGES.keys() == LOSSES.keys() == PRESETS.keys()
-    missing = {"ppo", "reference_refresh", "retire_solved"}  # of a run, not of an objective
+    missing = {"ppo", "retire_solved"}
     assert not missing & (PRESETS.keys() | PATCHES.keys())
 
 

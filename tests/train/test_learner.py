@@ -63,7 +63,7 @@ def batch(temperature=0.8):
 
 def learner(policy, budget=10_000, **update):
     settings = UpdateConfig(tokens_per_micro_batch=budget, **update)
-    return Learner(policy, OptimizerConfig(lr=1e-3), settings, Reference(policy).active)
+    return Learner(policy, OptimizerConfig(lr=1e-3), settings, Reference(policy))
 
 
 def gradient(policy, spec, budget, data):
@@ -284,6 +284,43 @@ def test_a_resumed_run_draws_the_same_dropout(tiny, trains):
     ours, theirs = straight.state_tensors(), resumed.state_tensors()
     assert any(not torch.equal(ours[name], saved[name]) for name in saved)
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+
+
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+def test_a_reference_is_renewed_at_its_interval_and_by_a_resume_too(tiny, lora):
+    """KL(π‖π_ref) is 0 in the step that begins with a new reference, and only there."""
+
+    def fresh():
+        policy = tiny(lora=lora)
+        config = RLConfig(
+            steps=6, prompts_per_step=2, group_size=4, sampling=SamplingConfig(max_tokens=4),
+            objective={"patches": "kl+reference_refresh", "kl": {"coefficient": 0.1, "refresh": 2}},
+            optimizer=OptimizerConfig(lr=0.01),
+        )  # fmt: skip
+        reference = Reference(policy)
+        learner = Learner(policy, config.optimizer, config.update, reference)
+        parts = RLParts(local_engine(policy), Alternating(), learner, config.build_objective())
+        problems = [Problem(f"p{i}", "q", (Message("user", "q"),)) for i in range(4)]
+        return RLTrainer(config, parts, [Prompt(p, (5, 6)) for p in problems], seed=0)
+
+    def checkpoint(trainer):
+        return {name: tensor.clone() for name, tensor in trainer.state_tensors().items()}
+
+    straight = fresh()
+    drifts, saved = [], []
+    for step in range(6):
+        saved.append((checkpoint(straight), straight.state()))
+        drifts.append(straight.step(step).metrics["kl_reference"])
+    assert [drift == 0 for drift in drifts] == [True, False] * 3
+    held = [any(name.startswith("reference.") for name in tensors) for tensors, _ in saved]
+    assert held == [False] * 3 + [True] * 3
+    for start in (2, 3):
+        resumed = fresh()
+        resumed.load(*saved[start])
+        again = [resumed.step(step).metrics["kl_reference"] for step in range(start, 6)]
+        assert again == drifts[start:]
+        ours, theirs = straight.state_tensors(), resumed.state_tensors()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
 
 
 class Alternating:

@@ -1,28 +1,34 @@
-"""The frozen reference that a KL term holds the policy to."""
+"""The reference that a KL term holds the policy to."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lydite.model.policy import Policy
 
+_PREFIX = "reference."
+
 
 class Reference:
-    """The policy as it is now, for good.
+    """The policy as it is now, until :meth:`refresh` makes it the policy as it is then.
 
     With LoRA it costs no memory: the base weights never change, so the reference is the policy with
-    its adapter switched off, for as long as :meth:`active` is open. Otherwise it is a frozen copy
-    of the weights.
+    its adapter switched off, for as long as :meth:`active` is open; once refreshed, it is the
+    policy with a copy of the adapter as it was then. Otherwise it is a frozen copy of the weights.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        self._trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
         self._frozen = None if has_adapter(policy.model) else _freeze(policy.model)
+        # Trained weights as they were at the last refresh; before the first they are those that
+        # the policy was loaded with, which need no place in a checkpoint.
+        self._refreshed: dict[str, Tensor] = {}
 
     @contextmanager
     def active(self) -> Iterator[nn.Module]:
@@ -36,16 +42,56 @@ class Reference:
         model = self._policy.model
         training = model.training
         model.eval()
+        other = self._adapter_of_old() if self._refreshed else model.disable_adapter()  # type: ignore[operator]
         try:
-            with torch.no_grad(), model.disable_adapter():  # type: ignore[operator]
+            with torch.no_grad(), other:
                 yield model
         finally:
             model.train(training)
+
+    def refresh(self) -> None:
+        """The reference becomes the policy, as R1-Zero's did every 400 steps (2501.12948)."""
+        self._take({name: parameter.detach() for name, parameter in self._trained.items()})
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs of it by name: nothing before the first refresh."""
+        return {_PREFIX + name: tensor for name, tensor in self._refreshed.items()}
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores :meth:`state_tensors` from among ``tensors``, to the bit."""
+        found = {k.removeprefix(_PREFIX): t for k, t in tensors.items() if k.startswith(_PREFIX)}
+        if found:
+            self._take(found)
+
+    def _take(self, weights: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self._trained.items():
+                if self._frozen is not None:
+                    kept = self._frozen.get_parameter(name).detach()
+                else:
+                    kept = self._refreshed.get(name, torch.empty_like(parameter))
+                self._refreshed[name] = kept.copy_(weights[name])
+
+    @contextmanager
+    def _adapter_of_old(self) -> Iterator[None]:
+        """The adapter as it was at the last refresh, in the place of today's."""
+        today = {name: parameter.detach().clone() for name, parameter in self._trained.items()}
+        with torch.no_grad():
+            _write(self._trained, self._refreshed)
+            try:
+                yield
+            finally:
+                _write(self._trained, today)
 
 
 def has_adapter(model: nn.Module) -> bool:
     """Whether the model is wrapped by ``peft``."""
     return hasattr(model, "disable_adapter") and hasattr(model, "peft_config")
+
+
+def _write(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.items():
+        parameter.copy_(values[name])
 
 
 def _freeze(model: nn.Module) -> nn.Module:

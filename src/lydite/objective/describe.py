@@ -130,6 +130,8 @@ def _after(objective: Objective) -> list[str]:
             "correction: gain dropped where A < 0 and mean log π_behaviour/π > "
             f"{objective.correction.off_policy:g}"
         )
+    if objective.kl.refresh is not None:
+        lines.append(f"reference: π_ref ← π every {objective.kl.refresh} steps")
     if objective.entropy_bonus > 0:
         lines.append(f"entropy_bonus: plus {objective.entropy_bonus:g}·H(π) per token")
     if objective.mask_truncated:

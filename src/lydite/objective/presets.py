@@ -349,6 +349,12 @@ PATCHES: dict[str, Patch] = {
         "RLOO, arXiv 2402.14740; REINFORCE++, arXiv 2501.03262",
         tunes={"kl": 0.001},
     ),
+    "reference_refresh": Patch(
+        {},
+        "an anchor so old that it holds back a policy which has learned much",
+        "R1-Zero, arXiv 2501.12948: every 400 steps",
+        tunes={"kl.refresh": 400},
+    ),
     "no_kl": Patch(
         {"kl": 0.0},
         "an anchor that holds back a policy which must change much",

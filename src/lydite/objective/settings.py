@@ -36,6 +36,9 @@ class KL:
     coefficient: float = setting(0.0, "Coefficient β of the KL; 0 loads no reference.")
     estimator: str = setting("k3", "Estimator: k1, k2, k3, k3_unbiased (weighed by the ratio).")
     place: str = setting("loss", "Where it is subtracted: loss, or reward (of every token).")
+    refresh: int | None = setting(
+        None, "Steps after which the reference becomes the policy, again and again; unset: never."
+    )
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
     "dual_clip": (1.0, False, math.inf, True),
     "fixed_length": (1, True, math.inf, True),
     "kl": (0.0, True, math.inf, False),
+    "kl.refresh": (1, True, math.inf, True),
     "correction.low": (0.0, True, math.inf, False),
     "correction.high": (0.0, False, math.inf, False),
     "correction.off_policy": (0.0, True, math.inf, True),
@@ -102,7 +106,7 @@ BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
     "max_rounds": (1, True, math.inf, False),
     "overlong_cache": (0.0, True, 1.0, False),
 }
-WHOLE = ("pass_k", "fixed_length", "max_rounds")
+WHOLE = ("pass_k", "fixed_length", "kl.refresh", "max_rounds")
 
 
 def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,6 +191,11 @@ def check_meaning(settings: Mapping[str, Any]) -> None:
         )
     if low >= high:
         raise UserError(f"objective.correction.low: {low:g} is not below correction.high: {high:g}")
+    if settings["kl.refresh"] is not None and settings["kl"] == 0:
+        raise UserError(
+            f"objective.kl.refresh: {settings['kl.refresh']} renews a reference that nothing is "
+            "held to; reference_refresh goes with kl, kl_unbiased or kl_in_reward, not with no_kl"
+        )
     if settings["kl.place"] == "reward" and settings["kl.estimator"] == "k3_unbiased":
         raise UserError(
             "objective.kl.estimator: k3_unbiased is weighed by a ratio that a reward does not "

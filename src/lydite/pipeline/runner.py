@@ -345,7 +345,7 @@ class _Run:
                 policy, stage, examples_of(policy, problems, stage), self._recipe.seed
             )
         objective = stage.build_objective()
-        reference = Reference(policy).active if objective.needs_reference else None
+        reference = Reference(policy) if objective.needs_reference else None
         learner = Learner(policy, stage.optimizer, stage.update, reference)
         rewards = self._recipe.verifier.rewards
         parts = RLParts(

@@ -7,8 +7,8 @@ memory that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lydite.config import Config
 from lydite.model.policy import Policy
+from lydite.model.reference import Reference
 from lydite.model.scoring import score
 from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
@@ -26,9 +27,6 @@ from lydite.ops.linear import fast_products
 from lydite.train.batching import Piece, micro_batches, split_groups
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
-
-Reference = Callable[[], AbstractContextManager[nn.Module]]
-"""Enters the reference policy's weights: a frozen copy, or the policy with its LoRA adapter off."""
 
 
 class UpdateConfig(Config):
@@ -54,6 +52,10 @@ class LearnerLike(Protocol):
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
     ) -> dict[str, float]:
         """Trains on one rollout; ``progress`` is (rollout number from 0, how many in all)."""
+        ...
+
+    def refresh_reference(self) -> None:
+        """Makes the reference the policy as it is now; asked only where the objective has a KL."""
         ...
 
     def state_tensors(self) -> dict[str, Tensor]: ...
@@ -188,12 +190,17 @@ class Learner:
         """:meth:`logprobs` under the reference policy."""
         assert self._reference is not None, "an objective with KL needs a reference"
         live = self.policy.model
-        with self._reference() as model:
+        with self._reference.active() as model:
             self.policy.model = model  # type: ignore[assignment]
             try:
                 return self.logprobs(batch)
             finally:
                 self.policy.model = live
+
+    def refresh_reference(self) -> None:
+        """The reference becomes the policy as it is now."""
+        assert self._reference is not None, "an objective with KL needs a reference"
+        self._reference.refresh()
 
     def _score(self, pieces: Sequence[Piece], temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies of completion tokens, both padded ``[B, T]``."""
@@ -205,12 +212,17 @@ class Learner:
         )
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Trainable weights and optimiser states by name: what a checkpoint holds."""
-        return self.optimizer.state_tensors()
+        """Trainable weights, optimiser states and a refreshed reference by name: what a checkpoint
+        holds.
+        """
+        reference = {} if self._reference is None else self._reference.state_tensors()
+        return {**self.optimizer.state_tensors(), **reference}
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores :meth:`state_tensors`, to the bit."""
         self.optimizer.load_state_tensors(tensors)
+        if self._reference is not None:
+            self._reference.load_state_tensors(tensors)
 
 
 @contextmanager

@@ -157,6 +157,9 @@ class RLTrainer:
         """
         began = time.perf_counter()
         clock = _Clock()
+        refresh = self._parts.objective.kl.refresh
+        if refresh is not None and step > 0 and step % refresh == 0:
+            self._parts.learner.refresh_reference()
         collected = self._collect(step, clock)
         signal = self._signal(collected.groups)
         batch = self._batch(collected.groups, signal)
