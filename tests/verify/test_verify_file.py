@@ -1,6 +1,7 @@
 """``lydite verify``: a verdict a line, and the count of what it got wrong."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from typer.testing import CliRunner
 
 from lydite.cli.verify import verify
 from lydite.config import UserError
-from lydite.types import Outcome, Verdict
+from lydite.types import Outcome, Problem, Verdict
 from lydite.verify import VerifierConfig
-from lydite.verify.table import read_rows, summarise, verify_file
+from lydite.verify.rows import Row, read_rows
+from lydite.verify.table import CHUNK, _score, summarise, verify_file
 
 EXACT = VerifierConfig.model_validate("exact")
 ROWS = [
@@ -62,7 +64,8 @@ def test_columns_reach_functions(tmp_path: Path) -> None:
 def test_times_are_interpolated_quantiles(tmp_path: Path) -> None:
     rows = read_rows(write(tmp_path / "in.jsonl", [ROWS[0]] * 5))
     verdict = Verdict(Outcome.CORRECT, 1.0)
-    report = summarise(rows, [(verdict, seconds) for seconds in (5.0, 1.0, 2.0, 4.0, 3.0)])
+    times = (5.0, 1.0, 2.0, 4.0, 3.0)
+    report = summarise((row, verdict, spent) for row, spent in zip(rows, times, strict=True))
     assert report.median_seconds == 3.0
     assert report.p95_seconds == pytest.approx(4.8)
 
@@ -108,6 +111,82 @@ def test_a_failing_function_leaves_the_old_output(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_line_that_is_no_text_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    good = json.dumps(ROWS[0]).encode()
+    source.write_bytes(b"\xef\xbb\xbf" + good + b"\n\n" + good[:-1] + b"\xff}\n")
+    with pytest.raises(UserError, match=r"in\.jsonl:3: not UTF-8 text"):
+        verify_file(source, EXACT)
+
+
+WAITS = """
+import pathlib, time
+
+def pays(completions, folder):
+    place, text = pathlib.Path(folder[0]), completions[0]
+    (place / text).touch()
+    deadline = time.monotonic() + 20
+    while text == "first" and not (place / "last").exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return [float((place / "last").exists()) if text == "first" else float(len(text))] * len(
+        completions
+    )
+"""
+
+
+def test_a_slow_line_holds_up_no_other_and_the_order_stays(tmp_path: Path) -> None:
+    """The first line is decided only once the last was seen, many lines further down."""
+    (tmp_path / "waits.py").write_text(WAITS)
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    texts = ["first", *("x" * (1 + n % 9) for n in range(30)), "last"]
+    source = write(
+        tmp_path / "in.jsonl", [{"completion": text, "folder": str(seen)} for text in texts]
+    )
+    config = VerifierConfig.model_validate(
+        {"rewards": f"{tmp_path}/waits.py:pays", "limits": {"seconds": 60.0, "workers": 2}}
+    )
+    told: list[int] = []
+    verify_file(source, config, tmp_path / "out.jsonl", lambda done, total: told.append(done))
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reward"] for line in lines] == [
+        1.0, *(float(1 + n % 9) for n in range(30)), 4.0,
+    ]  # fmt: skip
+    assert told == list(range(1, 33))
+
+
+def test_lines_are_read_as_they_are_needed() -> None:
+    class Counts:
+        def verify_timed(self, problems: list[Problem], texts: list[str]) -> object:
+            return [(Verdict(Outcome.CORRECT, 1.0), 0.0) for _ in texts]
+
+        def close(self) -> None: ...
+
+    read = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal read
+        for number in range(500):
+            read += 1
+            yield Row(number, None, Problem(str(number), "", ()), "")
+
+    ahead = [read - row.line for row, _, _ in _score(Counts(), rows(), 2)]  # type: ignore[arg-type]
+    assert len(ahead) == 500 and max(ahead) <= 2 * 2 * CHUNK
+
+
+def test_a_function_with_one_number_for_all_is_noticed(tmp_path: Path) -> None:
+    """One completion a line would hide that it returns one reward for any number of them."""
+
+    def constant(completions: list[str]) -> list[float]:
+        return [1.0]
+
+    config = VerifierConfig.model_validate(
+        {"kind": "function", "function": constant, "isolation": "inline"}
+    )
+    with pytest.raises(UserError, match="returned 1 rewards for 2 completions"):
+        verify_file(write(tmp_path / "in.jsonl", [ROWS[0]]), config)
+
+
 def test_files_that_cannot_serve(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [ROWS[0]])
     empty = write(tmp_path / "empty.jsonl", [])
@@ -141,9 +220,10 @@ def test_the_command(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(verify)
     source, output = write(tmp_path / "in.jsonl", list(ROWS)), tmp_path / "out.jsonl"
-    settings = tmp_path / "exact.yaml"
-    settings.write_text("verifier:\n  kind: exact\n  answer: boxed\n")
-    for name in ("exact", str(settings)):
+    settings, recipe = tmp_path / "exact.yaml", tmp_path / "recipe.yml"
+    settings.write_text("kind: exact\nanswer: boxed\nlimits: {workers: 1}\n")
+    recipe.write_text("seed: 3\nstages: []\nverifier:\n  kind: exact\n  answer: boxed\n")
+    for name in ("exact", str(settings), str(recipe)):
         arguments = [
             "--verifier",
             name,
@@ -162,3 +242,20 @@ def test_the_command(tmp_path: Path) -> None:
         assert len(output.read_text().splitlines()) == 6
     helped = CliRunner().invoke(app, ["--help"])
     assert "lydite verify --verifier math --input answers.jsonl" in helped.output
+
+
+def test_an_answer_paid_like_every_other_is_told(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(verify)
+    source = write(tmp_path / "in.jsonl", [ROWS[0]] * 3)
+    said = CliRunner().invoke(app, ["--verifier", "exact", "--input", str(source)]).output
+    assert "every answer was paid 1: nothing is told apart here" in said
+    source = write(tmp_path / "in.jsonl", list(ROWS))
+    said = CliRunner().invoke(app, ["--verifier", "exact", "--input", str(source)]).output
+    assert "every answer" not in said
+
+
+def test_a_recipe_without_a_verifier_says_which_it_uses(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("stages: []\n")
+    with pytest.raises(UserError, match="give --verifier math"):
+        verify(str(tmp_path / "recipe.yaml"), tmp_path / "in.jsonl")

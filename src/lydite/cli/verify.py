@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lydite.config import load_yaml, validate
+from lydite.config import UserError, load_yaml, validate
 from lydite.types import Outcome
 from lydite.verify.settings import VerifierConfig
 from lydite.verify.table import VerifyReport, verify_file
@@ -21,8 +23,7 @@ def verify(
         str,
         typer.Option(
             help="`math`, `exact`, `format`, a reward function as `module:function` or "
-            "`file.py:function`, "
-            "or a YAML file with what a recipe has under `verifier:`."
+            "`file.py:function`, or a YAML file: a recipe, or what a recipe has under `verifier:`."
         ),
     ],
     input: Annotated[Path, typer.Option(help="JSONL file, one answer a line.")],
@@ -36,15 +37,19 @@ def verify(
 
     Each line of the input is a JSON object with `gold` (the reference) and `completion` (what a
     model wrote). With `expected` (true or false: should it be accepted) the false positives and
-    negatives are counted; lines with `contested: true` are left out of that. Every other key is a
-    column for reward functions.
+    negatives are counted, with their line numbers; lines with `contested: true` are left out of
+    that. Every other key is a column for the verifier.
 
-    Example:
+    A number:
 
         echo '{"gold": "3/4", "completion": "So \\\\boxed{0.75}.", "expected": true}' >
         answers.jsonl
 
         lydite verify --verifier math --input answers.jsonl --output verdicts.jsonl
+
+    Settings other than the defaults go into a YAML file, such as `{kind: math, answer: boxed}`:
+
+        lydite verify --verifier settings.yaml --input answers.jsonl
 
     Each line of the output has `outcome` (correct, wrong, unparseable, timeout; crashed and
     ungradable when the verifier could not decide), `reward`, `answer` (what was read), `parts` and
@@ -70,11 +75,9 @@ def verify(
 
 
 def _config(verifier: str, seconds: float | None, workers: int | None) -> VerifierConfig:
-    values: dict[str, object] = {"rewards": verifier}
+    values: Mapping[str, object] = {"rewards": verifier}
     if verifier.endswith((".yaml", ".yml")):
-        loaded = load_yaml(Path(verifier))
-        inner = loaded.get("verifier", loaded) if len(loaded) == 1 else loaded
-        values = inner if isinstance(inner, dict) and "kind" not in inner else {"rewards": inner}
+        values = _section(Path(verifier))
     limits = {
         key: value
         for key, value in (("seconds", seconds), ("workers", workers))
@@ -84,6 +87,21 @@ def _config(verifier: str, seconds: float | None, workers: int | None) -> Verifi
     if limits and isinstance(given, dict):
         values = {**values, "limits": {**given, **limits}}
     return validate(VerifierConfig, values, source="--verifier")
+
+
+def _section(path: Path) -> Mapping[str, object]:
+    """What a file says of the verifier: under ``verifier:`` in a recipe, or by itself."""
+    loaded = load_yaml(path)
+    if "verifier" not in loaded and "stages" in loaded:
+        raise UserError(
+            f"--verifier {path}: the recipe has no `verifier:`, so it uses math; "
+            "give --verifier math"
+        )
+    inner = loaded.get("verifier", loaded)
+    if not isinstance(inner, dict) or "kind" not in inner:
+        return inner if isinstance(inner, dict) else {"rewards": inner}
+    reward = {key: value for key, value in inner.items() if key != "limits"}
+    return {"rewards": reward, **({"limits": inner["limits"]} if "limits" in inner else {})}
 
 
 def _show(console: Console, report: VerifyReport) -> None:
@@ -96,6 +114,7 @@ def _show(console: Console, report: VerifyReport) -> None:
         if count:
             table.add_row(outcome.value, str(count), f"{count / report.total:.1%}")
     console.print(table)
+    _show_tables(console, report)
     if report.judged:
         console.print(
             f"false positives: {len(report.false_positives)} of "
@@ -107,22 +126,37 @@ def _show(console: Console, report: VerifyReport) -> None:
         )
     if report.contested or report.undecided:
         console.print(f"left out: {report.contested} contested, {report.undecided} undecided")
-    if report.open_line is not None:
-        console.print(
-            f"no verdict on line {report.open_line}: {report.open_detail}",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
+    for line, detail in report.unsure:
+        _say(console, f"no verdict on line {line}: {detail}")
+    unsure = report.outcomes.get(Outcome.CRASHED, 0) + report.outcomes.get(Outcome.UNGRADABLE, 0)
+    if unsure > len(report.unsure):
+        _say(console, f"no verdict on {unsure - len(report.unsure)} more lines")
+    if report.total > 1 and len(report.rewards) == 1:
+        _say(console, f"every answer was paid {report.rewards[0]:g}: nothing is told apart here")
     console.print(
         f"time an answer: median {1000 * report.median_seconds:.2f} ms, p95 "
         f"{1000 * report.p95_seconds:.2f} ms"
     )
 
 
-def _lines(numbers: object) -> str:
+def _show_tables(console: Console, report: VerifyReport) -> None:
+    for found in report.tables:
+        table = Table(title=found.title, title_justify="left", box=box.SIMPLE_HEAD)
+        for number, name in enumerate(found.header):
+            table.add_column(name, justify="right" if number else "left")
+        for row in found.rows:
+            table.add_row(*row)
+        console.print(table)
+        if found.note:
+            _say(console, found.note)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _lines(numbers: Sequence[int]) -> str:
     """Where to look: the first lines that were judged wrongly."""
-    assert isinstance(numbers, list | tuple)
     if not numbers:
         return ""
     more = ", …" if len(numbers) > 10 else ""

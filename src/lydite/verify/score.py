@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from lydite.types import Outcome, Problem
 
@@ -37,4 +37,23 @@ class Reward(Protocol):
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """For each problem why its reference cannot be used, or ``None`` if it can."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Something for a person to read beside the verdicts. ``rows`` are parallel to ``header``."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """A reward that has something to say about its problems, once it has scored."""
+
+    def tables(self) -> list[Table]:
+        """What it has found out so far."""
         ...

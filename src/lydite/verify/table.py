@@ -7,34 +7,31 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from lydite.config import UserError
-from lydite.types import Outcome, Problem, Verdict
-from lydite.verify.settings import VerifierConfig
+from lydite.types import Outcome, Verdict
+from lydite.verify.compose import ComposedVerifier
+from lydite.verify.function import TRIED, FunctionReward
+from lydite.verify.rows import Row, count_rows, read_rows
+from lydite.verify.score import Reports, Table
+from lydite.verify.settings import FunctionConfig, VerifierConfig
 from lydite.verify.verifier import build
 
 Progress = Callable[[int, int], None]
-_OWN_KEYS = frozenset({"id", "gold", "completion", "expected", "contested", "question", "tag"})
+Scored = tuple[Row, Verdict, float]
 
+CHUNK = 4
+"""Lines that are handed over together: few, since the slowest of them holds up the others' news."""
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the input. ``expected`` is whether the completion should be accepted, if the
-    file says.
-    """
-
-    line: int
-    id: str | int | None
-    problem: Problem
-    completion: str
-    expected: bool | None = None
-    contested: bool = False
+UNDECIDED_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,9 @@ class VerifyReport:
     ``outcomes`` counts verdicts. ``false_positives`` and ``false_negatives`` hold the line numbers
     accepted against ``expected`` and refused against it; of the ``judged`` lines, which leave out
     the ``contested`` ones, those without ``expected`` and the ``undecided`` (no reward).
-    ``open_line`` is the first line of all without a reward, and ``open_detail`` says why. Times are
-    wall seconds per item.
+    ``unsure`` holds the first lines of all without a reward, and why. ``rewards`` holds up to two
+    different rewards that were paid: one alone tells nothing apart. ``tables`` are what the
+    rewards have to report themselves. Times are wall seconds per item.
     """
 
     total: int
@@ -57,114 +55,105 @@ class VerifyReport:
     false_negatives: Sequence[int] = field(default_factory=tuple)
     median_seconds: float = 0.0
     p95_seconds: float = 0.0
-    open_line: int | None = None
-    open_detail: str = ""
+    unsure: Sequence[tuple[int, str]] = field(default_factory=tuple)
+    rewards: Sequence[float] = field(default_factory=tuple)
+    tables: Sequence[Table] = field(default_factory=tuple)
 
 
 def verify_file(
     path: Path, config: VerifierConfig, output: Path | None = None, progress: Progress | None = None
 ) -> VerifyReport:
-    """Scores every line of a JSONL file; see :func:`read_row` for its keys.
+    """Scores every line of a JSONL file; see :func:`lydite.verify.rows.read_row` for its keys.
 
-    The whole file is read and checked before anything is scored. ``output`` gets a line for each
-    input line, in order: ``id`` (if the input has one), ``outcome``, ``reward``, ``answer``,
-    ``parts``, ``detail``. It is written beside its place and renamed at the end, so a run that
-    stops leaves what was there. ``progress(done, total)`` is called as verdicts come in.
+    Every line is read and checked before anything is scored, and read again then: what is held in
+    memory does not grow with the file but for a number a line. Reward functions are tried first,
+    as before a run. Lines are checked side by side, as many as there are workers; ``output`` gets
+    a line for each input line, in order: ``id`` (if the input has one), ``outcome``, ``reward``,
+    ``answer``, ``parts``, ``detail``. It is written beside its place and renamed at the end, so a
+    run that stops leaves what was there. ``progress(done, total)`` is called as verdicts come in.
 
     Raises:
         UserError: the file is missing, empty or has a bad line; the output cannot be written; a
         reward function is at fault.
     """
-    rows = read_rows(path)
+    total = count_rows(path)
     if output is not None and output.resolve() == path.resolve():
         raise UserError(f"--output {output}: it is the input; give another file")
     verifier = build(config)
-    scored: list[tuple[Verdict, float]] = []
+    tally = _Tally()
     try:
         verifier.warm()
         with _replacing(output) as file:
-            remaining = iter(rows)
-            while chunk := list(islice(remaining, 16 * config.limits.workers)):
-                done = verifier.verify_timed(
-                    [row.problem for row in chunk], [row.completion for row in chunk]
-                )
-                scored += done
+            _try_functions(verifier, path)
+            for row, verdict, seconds in _score(verifier, read_rows(path), _threads(config)):
+                tally.add(row, verdict, seconds)
                 if file is not None:
-                    file.writelines(
-                        _line(row, verdict) for row, (verdict, _) in zip(chunk, done, strict=True)
-                    )
+                    file.write(_line(row, verdict))
                 if progress is not None:
-                    progress(len(scored), len(rows))
+                    progress(tally.total, total)
     except OSError as error:
+        if output is None:
+            raise
         raise UserError(
             f"--output {output}: {error.strerror or error}; free some space or give another place"
         ) from error
     finally:
         verifier.close()
-    return summarise(rows, scored)
+    tables = [
+        table
+        for reward in verifier.rewards
+        if isinstance(reward, Reports)
+        for table in reward.tables()
+    ]
+    return tally.report(tables)
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Every line of the file that is not blank.
-
-    Raises:
-        UserError: no such file, none with a line, or a bad line, named with its number.
+def _try_functions(verifier: ComposedVerifier, path: Path) -> None:
+    """Calls every reward function on the first problems, two completions each, as before a run:
+    a file of one completion a problem would not tell that it returns one number for any list.
     """
-    if not path.is_file():
-        raise UserError(f"--input {path}: no such file")
-    rows = []
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                rows.append(read_row(line, number, path))
-    if not rows:
-        raise UserError(
-            f"--input {path}: the file is empty; write a JSON object with gold and completion on "
-            f"each line"
+    problems = [row.problem for row in islice(read_rows(path), TRIED)]
+    for reward in verifier.rewards:
+        if isinstance(reward, FunctionReward):
+            reward.check_golds(problems)
+
+
+def _threads(config: VerifierConfig) -> int:
+    """How many chunks are under way at a time: enough that no worker waits for the slowest item
+    of a chunk; one where a function of the user's runs here, since it need not be thread-safe.
+    """
+    inline = any(
+        isinstance(reward, FunctionConfig) and reward.isolation == "inline"
+        for reward in config.rewards
+    )
+    return 1 if inline else 2 * config.limits.workers + 2
+
+
+def _score(verifier: ComposedVerifier, rows: Iterator[Row], threads: int) -> Iterator[Scored]:
+    """Verdicts in the order of the rows, of which no more than ``CHUNK`` times twice the threads
+    are held at a time.
+    """
+
+    def score(chunk: list[Row]) -> list[Scored]:
+        done = verifier.verify_timed(
+            [row.problem for row in chunk], [row.completion for row in chunk]
         )
-    return rows
+        return [(row, *result) for row, result in zip(chunk, done, strict=True)]
 
-
-def read_row(line: str, number: int, path: Path) -> Row:
-    """One line: ``gold`` (text or a number; may be missing for rewards without a reference),
-    ``completion``, and if known ``expected`` (bool), ``contested`` (bool: left out of the count),
-    ``id``; every other key is a column for functions.
-
-    Raises:
-        UserError: not a JSON object, or a key of the wrong type.
-    """
-    where = f"{path}:{number}"
+    under_way: deque[Future[list[Scored]]] = deque()
+    executor = ThreadPoolExecutor(threads, thread_name_prefix="verify-file")
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{where}: expected a JSON object, got {type(values).__name__}")
-    completion = values.get("completion")
-    if not isinstance(completion, str):
-        raise UserError(f"{where}: completion: expected text, got {_kind(values, 'completion')}")
-    gold = values.get("gold")
-    if isinstance(gold, bool) or not isinstance(gold, str | int | float | None):
-        raise UserError(f"{where}: gold: expected text or a number, got {_kind(values, 'gold')}")
-    for key in ("expected", "contested"):
-        if not isinstance(values.get(key), bool | None):
-            raise UserError(f"{where}: {key}: expected true or false, got {_kind(values, key)}")
-    row_id = values.get("id")
-    problem = Problem(
-        id=str(row_id if row_id is not None else f"line {number}"),
-        question=str(values.get("question", "")),
-        messages=(),
-        reference=None if gold is None else str(gold),
-        tag=str(values.get("tag", "")),
-        fields={key: value for key, value in values.items() if key not in _OWN_KEYS},
-    )
-    return Row(
-        number, row_id, problem, completion, values.get("expected"), bool(values.get("contested"))
-    )
-
-
-def _kind(values: Mapping[str, Any], key: str) -> str:
-    return type(values[key]).__name__ if key in values else "nothing"
+        while True:
+            while len(under_way) < 2 * threads and (chunk := list(islice(rows, CHUNK))):
+                under_way.append(executor.submit(score, chunk))
+            if not under_way:
+                return
+            yield from under_way.popleft().result()
+    finally:
+        if under_way:  # stopped half-way: what is with the workers ends with them
+            executor.shutdown(wait=False, cancel_futures=True)
+            verifier.close()
+        executor.shutdown()
 
 
 def _line(row: Row, verdict: Verdict) -> str:
@@ -202,44 +191,70 @@ def _replacing(output: Path | None) -> Iterator[IO[str] | None]:
         draft.unlink(missing_ok=True)
 
 
-def summarise(rows: Sequence[Row], scored: Sequence[tuple[Verdict, float]]) -> VerifyReport:
-    """The report on verdicts and seconds that are parallel to the rows. A completion is accepted
-    if its outcome is correct.
+def summarise(scored: Iterable[Scored], tables: Sequence[Table] = ()) -> VerifyReport:
+    """The report on rows with their verdicts and seconds. A completion is accepted if its outcome
+    is correct.
     """
-    judged = [
-        (row, verdict)
-        for row, (verdict, _) in zip(rows, scored, strict=True)
-        if row.expected is not None and not row.contested
-    ]
-    decided = [(row, verdict) for row, verdict in judged if verdict.reward is not None]
-    seconds = sorted(spent for _, spent in scored)
-    unsure = [
-        (row.line, verdict.detail)
-        for row, (verdict, _) in zip(rows, scored, strict=True)
-        if verdict.reward is None
-    ]
-    open_line, open_detail = unsure[0] if unsure else (None, "")
-    return VerifyReport(
-        total=len(rows),
-        outcomes=Counter(verdict.outcome for verdict, _ in scored),
-        judged=len(decided),
-        contested=sum(row.contested for row in rows),
-        undecided=len(judged) - len(decided),
-        false_positives=[
-            row.line
-            for row, verdict in decided
-            if verdict.outcome is Outcome.CORRECT and not row.expected
-        ],
-        false_negatives=[
-            row.line
-            for row, verdict in decided
-            if verdict.outcome is not Outcome.CORRECT and row.expected
-        ],
-        median_seconds=_quantile(seconds, 0.5),
-        p95_seconds=_quantile(seconds, 0.95),
-        open_line=open_line,
-        open_detail=open_detail,
-    )
+    tally = _Tally()
+    for row, verdict, seconds in scored:
+        tally.add(row, verdict, seconds)
+    return tally.report(tables)
+
+
+class _Tally:
+    """The counts so far. Of each line only its seconds are kept, and its number if judged wrongly.
+
+    Times are of what was graded; a line that a reward could not decide counts with what it took.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._outcomes: Counter[Outcome] = Counter()
+        self._judged = self._undecided = self._contested = 0
+        self._accepted = array("Q")
+        self._refused = array("Q")
+        self._seconds = array("d")
+        self._unsure: list[tuple[int, str]] = []
+        self._rewards: list[float] = []
+
+    def add(self, row: Row, verdict: Verdict, seconds: float) -> None:
+        """Counts one line."""
+        self.total += 1
+        self._outcomes[verdict.outcome] += 1
+        self._seconds.append(seconds)
+        self._contested += row.contested
+        if verdict.reward is None:
+            if len(self._unsure) < UNDECIDED_SHOWN:
+                self._unsure.append((row.line, verdict.detail))
+        elif len(self._rewards) < 2 and verdict.reward not in self._rewards:
+            self._rewards.append(verdict.reward)
+        if row.expected is None or row.contested:
+            return
+        if verdict.reward is None:
+            self._undecided += 1
+            return
+        self._judged += 1
+        accepted = verdict.outcome is Outcome.CORRECT
+        if accepted != row.expected:
+            (self._accepted if accepted else self._refused).append(row.line)
+
+    def report(self, tables: Sequence[Table]) -> VerifyReport:
+        """The counts as they stand."""
+        seconds = sorted(self._seconds)
+        return VerifyReport(
+            total=self.total,
+            outcomes=dict(self._outcomes),
+            judged=self._judged,
+            contested=self._contested,
+            undecided=self._undecided,
+            false_positives=list(self._accepted),
+            false_negatives=list(self._refused),
+            median_seconds=_quantile(seconds, 0.5),
+            p95_seconds=_quantile(seconds, 0.95),
+            unsure=self._unsure,
+            rewards=self._rewards,
+            tables=tables,
+        )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
