@@ -80,6 +80,15 @@ def test_gdpo_gives_each_reward_its_own_scale() -> None:
     # row 1: (√3 − 1, 1 − 1/√3, −1 − 1/√3, …), row 2: ±1; std sqrt(7.381198/8) = 0.9605466
     assert got[0] == pytest.approx([0.7621189, 0.4400095, -1.6421384, 0.4400095], abs=1e-6)
     assert got[1] == pytest.approx([1.0410739] * 2 + [-1.0410739] * 2, abs=1e-6)
+    # the sample std of each: the same here, for the whitening undoes it; not so with an epsilon
+    sample = Objective.parse({"preset": "gdpo", "std": "sample"}).advantages(parts)
+    assert sample[0].tolist() == pytest.approx([x * math.sqrt(7 / 8) for x in got[0]], abs=1e-6)
+    # stds √3/4 and 5 of row 1 become √3/4 + 1 and 6: its first two entries from 0.52338, −0.83333
+    # and −0.17446, 0.83333; of row 2 ±0.5/1.5
+    damped = Objective.parse({"preset": "gdpo", "std_eps": 1.0}).advantages(parts).tolist()
+    raw = [-0.309949, 0.658873, -1.007794, 0.658873, 1 / 3, 1 / 3, -1 / 3, -1 / 3]
+    spread = math.sqrt(sum(x * x for x in raw) / 8) + 1
+    assert damped[0] == pytest.approx([x / spread for x in raw[:4]], abs=1e-5)
     # a weight of 0 leaves a reward out; without GDPO the larger reward drowns the other
     alone = Objective.parse("gdpo").advantages(parts, weights=[1.0, 0.0]).tolist()
     assert alone[0] == pytest.approx(GROUP[0])
@@ -145,7 +154,7 @@ LOSSES: dict[str, float] = {
     "dapo": -(2.78 - 2.3) / 5,
     # ratios 0.75^(1/3), and 0.75^(1/2) clipped to 0.9997
     **dict.fromkeys(["gspo", "gspo_token"], -(S3 - 0.9997) / 2),
-    "luspo": -(3 * S3 - 2 * 0.9997) / 2,
+    "luspo": -(3 * S3 - 2 * 0.998) / 2,
     "cispo": 0.0,  # the rows cancel; see below
     "scalerl": -RLOG * (1 / 3 - 1 / 2) / 2,
     # log-ratios held: 0.4, 0, log 0.5; log 1.5, −0.4
@@ -251,7 +260,7 @@ def test_deepseek_drops_a_bad_answer_that_is_off_policy() -> None:
     assert far.item() == pytest.approx(-(1.7 / 2) / 2)
 
 
-def weighed(spec: str, weights: list[list[float]]) -> float:
+def weighed(spec: Any, weights: list[list[float]]) -> float:
     behaviour = -torch.tensor(weights, dtype=torch.float64).log()
     return loss(spec, [1.0, -1.0], behaviour=behaviour).item()
 
@@ -262,6 +271,10 @@ def test_corrections_by_hand() -> None:
     # 6 is above 5: gains 1·0.5 + 0.5 and −1.5 − 0.8·4
     assert weighed("grpo+icepop", [[6, 0.5, 1], [1, 4, 9]]) == pytest.approx(-(1 / 3 - 4.7 / 2) / 2)
     assert weighed("grpo+icepop", [[0.4, 1, 1], [1, 1, 9]]) == pytest.approx(-(0.5 - 2.3 / 2) / 2)
+    # products 1 and 36, truncated at 2
+    sequence = {"correction": "tis_sequence"}
+    got = weighed(sequence, [[2, 0.5, 1], [4, 9, 9]])
+    assert got == pytest.approx(-(2.7 / 3 - 2 * 2.3 / 2) / 2)
     # geometric means 1.005 and 1.02
     masked = weighed("grpo+geometric_mask", [[1.005] * 3, [1.02, 1.02, 1]])
     assert masked == pytest.approx(-(2.7 / 3) / 2)

@@ -26,6 +26,13 @@ def truncated(
     return gap.exp().clamp(max=high)
 
 
+def truncated_sequence(
+    gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
+) -> Float[Tensor, "B T"]:
+    """The product of a sequence's ratios, truncated at ``high``: :func:`truncated` by sequence."""
+    return truncated(_product(gap), mask, low, high)
+
+
 def masked_token(
     gap: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], low: float, high: float
 ) -> Float[Tensor, "B T"]:
@@ -42,8 +49,7 @@ def masked_sequence(
 
     J. Liu et al., "When speed kills stability" (2025).
     """
-    summed = gap.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
-    return masked_token(summed.expand_as(gap), mask, low, high)
+    return masked_token(_product(gap), mask, low, high)
 
 
 def geometric_mask(
@@ -55,9 +61,16 @@ def geometric_mask(
     return ((mean >= low) & (mean <= high)).to(gap.dtype).expand_as(gap)
 
 
+def _product(gap: Tensor) -> Tensor:
+    """The log-ratio of the whole sequence, for each of its tokens."""
+    summed = gap.sum(dim=1, keepdim=True).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return summed.expand_as(gap)
+
+
 CORRECTIONS: dict[str, Weight | None] = {
     "none": None,
     "tis": truncated,
+    "tis_sequence": truncated_sequence,
     "mis": masked_sequence,
     "icepop": masked_token,
     "geometric_mask": geometric_mask,

@@ -64,6 +64,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "correction": {
         "none": "",
         "tis": "gain weighed by min( c, {correction.high:g} ),  c = π_old/π_behaviour",
+        "tis_sequence": "gain weighed by min( c, {correction.high:g} ),  c = Πₜ π_old/π_behaviour",
         "mis": "gain weighed by c = Πₜ π_old/π_behaviour, by 0 outside "
         "{correction.low:g} … {correction.high:g}",
         "icepop": "gain weighed by c = π_old/π_behaviour, by 0 outside "

@@ -33,7 +33,7 @@ from lydite.config import UserError
 from lydite.objective.advantage import BASELINES, SCALES, STDS, scaled_advantages
 from lydite.objective.aggregate import Counts
 from lydite.objective.correction import CORRECTIONS
-from lydite.objective.credit import CREDITS
+from lydite.objective.credit import CREDITS, Rule
 from lydite.objective.group_filter import FILTERS, informative
 from lydite.objective.loss import Given, inside, total
 from lydite.objective.metrics import Metrics
@@ -275,11 +275,13 @@ class Objective:
             )
         parts = rewards if rewards.dim() == 3 else rewards[:, :, None]
         weighed = parts.new_ones(parts.shape[2]) if weights is None else parts.new_tensor(weights)
+        bessel = STDS[self.std]
+        rule = Rule(self.pass_k, bessel, self.std_eps)
         return scaled_advantages(
-            CREDITS[self.credit].value(parts, weighed, self.pass_k),
+            CREDITS[self.credit].value(parts, weighed, rule),
             baseline,
             SCALES[self.scale],
-            STDS[self.std],
+            bessel,
             self.std_eps,
             lengths,
         )

@@ -140,6 +140,7 @@ PRESETS: dict[str, Preset] = {
             **_NO_CLIP,
             "surrogate": "vespo",
             "ratio": "product",
+            "anchor": "behaviour",
             "aggregation": "token_mean",
         },
         "VESPO, arXiv 2602.10693",
@@ -242,8 +243,14 @@ PRESETS: dict[str, Preset] = {
         "GRPO with a token mean",
     ),
     "luspo": Preset(
-        {**_GSPO, "aggregation": "fixed_length", "fixed_length": 1},
-        "LUSPO, as in TRL's loss_type luspo",
+        {
+            **_GSPO,
+            "clip_low": 2e-3,
+            "clip_high": 2.5e-3,
+            "aggregation": "fixed_length",
+            "fixed_length": 1,
+        },
+        "LUSPO, arXiv 2602.05261",
         "GSPO with each sequence weighed by its length",
     ),
 }
@@ -265,7 +272,7 @@ PATCHES: dict[str, Patch] = {
     "two_sided_clip": Patch(
         {},
         "loss spikes from a huge ratio under a negative advantage",
-        "INTELLECT-2, arXiv 2505.07291",
+        "INTELLECT-2, arXiv 2505.07291 §4.1",
         tunes={"dual_clip": 4.0},
     ),
     "sequence_ratio": Patch(

@@ -45,7 +45,9 @@ class KL:
 class Correction:
     """For an engine whose probabilities differ from the learner's."""
 
-    kind: str = setting("none", "Weight of a token: none, tis, mis, icepop, geometric_mask.")
+    kind: str = setting(
+        "none", "Weight of a token: none, tis, tis_sequence, mis, icepop, geometric_mask."
+    )
     low: float = setting(0.0, "Lowest π_old/π_behaviour that keeps its weight.")
     high: float = setting(2.0, "Highest π_old/π_behaviour that keeps its weight.")
     off_policy: float | None = setting(
