@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from typer.testing import Result
 
 from lydite.objective import PATCHES, PRESETS
@@ -43,3 +45,20 @@ def test_a_mistake_is_one_line(cli: Cli) -> None:
         assert result.exit_code == 2
         assert says in result.output
         assert "Traceback" not in result.output
+
+
+def test_a_picture_is_written_in_place_of_the_plot(cli: Cli, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = cli("objective", "gspo", "clip_high=0.001", "--png", "gspo.png")
+    assert result.exit_code == 0
+    assert (tmp_path / "gspo.png").read_bytes().startswith(b"\x89PNG")
+    assert "gspo.png" in result.output.splitlines()[-1]
+    assert "└───" not in result.output and "this spec" in result.output
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(cli: Cli) -> None:
+    pytest.importorskip("matplotlib")
+    result = cli("objective", "gspo", "--png", "missing/gspo.png")
+    assert result.exit_code == 2
+    assert "cannot write missing/gspo.png" in result.output
+    assert "Traceback" not in result.output

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
 
 from lydite.config import UserError
+
+if TYPE_CHECKING:
+    from lydite.objective import Objective
 
 
 def objective(
@@ -20,6 +24,10 @@ def objective(
     list_all: Annotated[
         bool, typer.Option("--list", help="Print the presets and patches, a line each.")
     ] = False,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="Draw the surrogate and its gradient into this file instead."),
+    ] = None,
 ) -> None:
     """Say what an objective is: its formula, where each setting comes from, its surrogate's plot.
 
@@ -29,6 +37,8 @@ def objective(
 
         lydite objective grpo+clip_higher+tis clip_high=0.3
 
+        lydite objective gspo --png gspo.png
+
         lydite objective --list
     """
     if list_all:
@@ -36,7 +46,12 @@ def objective(
         return
     if not spec:
         raise UserError("objective: name a preset, such as grpo, or give --list")
-    _explain(_read(spec))
+    whole = _read(spec)
+    found = _explain(whole)
+    if png is None:
+        _plot(found)
+    else:
+        _draw(found, png)
 
 
 def _read(words: list[str]) -> dict[str, object]:
@@ -54,9 +69,9 @@ def _read(words: list[str]) -> dict[str, object]:
     return {**overrides, "preset": names or "grpo"}
 
 
-def _explain(whole: dict[str, object]) -> None:
+def _explain(whole: dict[str, object]) -> Objective:
     from lydite.objective import Objective, describe
-    from lydite.objective.explain import curve, origins, plot, remedies
+    from lydite.objective.explain import origins, remedies
 
     found = Objective.parse(whole)
     typer.echo(f"{found.name}\n")
@@ -76,6 +91,12 @@ def _explain(whole: dict[str, object]) -> None:
         typer.echo("\npatches, and the failure that each is for\n")
         for name, why, source in patches:
             typer.echo(f"  {name}: {why}; {source}")
+    return found
+
+
+def _plot(found: Objective) -> None:
+    from lydite.objective.explain import curve, plot
+
     typer.echo(
         "\nthe surrogate of one token against its ratio ρ, from 0 at ρ = 1; · has no gradient"
     )
@@ -83,6 +104,13 @@ def _explain(whole: dict[str, object]) -> None:
         typer.echo(f"\n  {sign}")
         for line in plot(curve(found, advantage)):
             typer.echo(line)
+
+
+def _draw(found: Objective, path: Path) -> None:
+    from lydite.objective.picture import save
+
+    save(found, path)
+    typer.echo(f"\npicture of the surrogate and its gradient: {path}")
 
 
 def _list() -> None:

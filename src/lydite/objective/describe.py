@@ -91,7 +91,8 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-_UNDER = {"old": "π_old", "behaviour": "π_behaviour"}
+# How an anchor is written.
+UNDER = {"old": "π_old", "behaviour": "π_behaviour"}
 
 
 def describe(objective: Objective) -> list[str]:
@@ -101,7 +102,7 @@ def describe(objective: Objective) -> list[str]:
     values = {
         **vars(objective),
         "length": "the completion limit" if given is None else f"{given} tokens",
-        "under": _UNDER[objective.anchor],
+        "under": UNDER[objective.anchor],
         "estimator": FORMULAS["kl.estimator"][objective.kl.estimator],
     }
     shown = ["credit", "group_filter", "baseline", "scale"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from lydite.objective.objective import Objective
 from lydite.objective.presets import PATCHES, PRESETS, Setting
 from lydite.objective.settings import HEADS
 from lydite.objective.spec import read
+from lydite.objective.surrogate import SURROGATES
 
 # The log-prob of the token that is plotted, in nats: some surrogates turn on the probability.
 PLOTTED = -0.5
@@ -62,11 +64,14 @@ def catalogue() -> list[tuple[str, str, str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The surrogate of one token at each ratio, and whether it has gradient there."""
+    """The surrogate of one token at each ratio, whether it has gradient there, and which by its
+    log-probability.
+    """
 
     ratios: Sequence[float]
     values: Sequence[float]
     moves: Sequence[bool]
+    slopes: Sequence[float] = ()
 
 
 def curve(objective: Objective, advantage: float, points: int = 61) -> Curve:
@@ -74,11 +79,11 @@ def curve(objective: Objective, advantage: float, points: int = 61) -> Curve:
 
     The integral of the gradient, so that a surrogate with a stopped gradient is drawn as it trains.
     Without KL, corrections, filters and penalties, for a token of probability e^−½ under the old
-    policy. The range shows both ends of the clip.
+    policy. The range shows both ends of the clip, and the bound for A < 0.
     """
-    low, high = objective.clip_low, objective.clip_high
-    start = 0.05 if low is None else max(0.05, 1 - 2.5 * low)
-    end = 3.0 if high is None else 1 + 2.5 * high
+    edges = clip_edges(objective)
+    start, end = (0.05, 3.0) if edges is None else (2.5 * edges[0] - 1.5, 2.5 * edges[1] - 1.5)
+    start, end = max(0.05, start), max(end, 1.25 * (objective.dual_clip or 0.0))
     fine = (points - 1) * _STEPS + 1
     ratios = torch.linspace(start, end, fine, dtype=torch.float64)
     slopes = _slopes(objective, advantage, ratios)
@@ -88,7 +93,13 @@ def curve(objective: Objective, advantage: float, points: int = 61) -> Curve:
     values = values - values[(ratios - 1).abs().argmin()]
     shown = slice(None, None, _STEPS)
     moves = slopes.abs() > 1e-9
-    return Curve(ratios[shown].tolist(), values[shown].tolist(), moves[shown].tolist())
+    return Curve(*(x[shown].tolist() for x in (ratios, values, moves, slopes)))
+
+
+def clip_edges(objective: Objective) -> tuple[float, float] | None:
+    """Between which ratios the plotted token is not clipped; none without a clip range."""
+    uses = SURROGATES[objective.surrogate]
+    return uses.edges(objective.clip, math.exp(PLOTTED)) if uses.clip else None
 
 
 def _slopes(objective: Objective, advantage: float, ratios: Tensor) -> Tensor:

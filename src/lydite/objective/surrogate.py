@@ -5,6 +5,7 @@ A surrogate is one function and one line in ``SURROGATES``. All are to be maximi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -176,10 +177,26 @@ def _unclipped(value: Tensor) -> Gain:
     return Gain(value, never, never)
 
 
+def ratio_edges(clip: Clip, probability: float) -> tuple[float, float]:
+    """Between which ratios a token is not clipped: ``1 − low``, ``1 + high``."""
+    return 1.0 - clip.low, 1.0 + clip.high
+
+
+def log_ratio_edges(clip: Clip, probability: float) -> tuple[float, float]:
+    """The same where the log-ratio is held: ``e^−low``, ``e^high``."""
+    return math.exp(-clip.low), math.exp(clip.high)
+
+
+def probability_edges(clip: Clip, probability: float) -> tuple[float, float]:
+    """The same for a token of this old ``probability``, where its change is held."""
+    return 1.0 - clip.low / probability, 1.0 + clip.high / probability
+
+
 @dataclass(frozen=True, slots=True)
 class Surrogate:
     """``ratio``, ``clip``, ``dual``: the importance ratio, the clip range, the bound for A < 0 mean
-    something to it. ``only_ratio``: the one ratio that it is made for.
+    something to it. ``only_ratio``: the one ratio that it is made for. ``edges``: the clip range as
+    ratios of a token, by its old probability.
     """
 
     gain: Callable[[Tokens, Clip], Gain]
@@ -187,6 +204,7 @@ class Surrogate:
     clip: bool = True
     dual: bool = False
     only_ratio: str | None = None
+    edges: Callable[[Clip, float], tuple[float, float]] = ratio_edges
 
 
 RATIOS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
@@ -203,8 +221,8 @@ SURROGATES: dict[str, Surrogate] = {
     "clip": Surrogate(clipped, dual=True),
     "reinforce": Surrogate(reinforce, ratio=False, clip=False),
     "cispo": Surrogate(cispo),
-    "gmpo": Surrogate(gmpo, only_ratio="token"),
+    "gmpo": Surrogate(gmpo, only_ratio="token", edges=log_ratio_edges),
     "sapo": Surrogate(sapo, clip=False),
-    "dppo": Surrogate(dppo, only_ratio="token"),
+    "dppo": Surrogate(dppo, only_ratio="token", edges=probability_edges),
     "vespo": Surrogate(vespo, clip=False, only_ratio="product"),
 }
