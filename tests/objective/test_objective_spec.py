@@ -11,7 +11,7 @@ import pytest
 from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Objective, describe
 from lydite.objective.describe import FORMULAS
-from lydite.objective.settings import CHOICES
+from lydite.objective.settings import CHOICES, GroupFilter
 
 KEYS = set(Objective.defaults())
 
@@ -20,7 +20,7 @@ def test_the_papers_settings() -> None:
     assert Objective.parse("grpo") == Objective()
     dapo = Objective.parse("dapo")
     assert (dapo.clip_low, dapo.clip_high, dapo.aggregation) == (0.2, 0.28, "token_mean")
-    assert (dapo.group_filter, dapo.overlong_cache, dapo.kl.coefficient) == (
+    assert (dapo.group_filter.kind, dapo.overlong_cache, dapo.kl.coefficient) == (
         "dynamic_sampling",
         0.2,
         0.0,
@@ -41,7 +41,8 @@ def test_one_spec_written_in_every_way() -> None:
     assert text == Objective.parse({"preset": "grpo", "patches": "clip_higher+dynamic_sampling"})
     assert text == Objective.parse({"patches": ["clip_higher", "dynamic_sampling"]})
     assert text == Objective.parse(text)
-    assert text == dataclasses.replace(Objective(), clip_high=0.28, group_filter="dynamic_sampling")
+    refilling = GroupFilter("dynamic_sampling")
+    assert text == dataclasses.replace(Objective(), clip_high=0.28, group_filter=refilling)
     assert text.name == "grpo+clip_higher+dynamic_sampling"
 
 
@@ -100,6 +101,7 @@ def test_order_never_matters() -> None:
         ("no_kl", "kl_unbiased"),
         ("kl_unbiased", "kl_in_reward"),
         ("no_kl", "reference_refresh"),
+        ("entropy_bonus", "adaptive_entropy"),
         ("tis", "icepop"),
         ("clip_cov", "kl_cov"),
         ("dual_clip", "two_sided_clip"),
@@ -137,9 +139,14 @@ def test_contradicting_patches_are_both_named(one: str, other: str) -> None:
         ({"kl": float("nan")}, "objective.kl: got nan"),
         ({"kl": -1}, "objective.kl: got -1; give a number at least 0"),
         ({"overlong_cache": 4096}, "at most 1"),
-        ({"max_rounds": 0}, "whole number at least 1"),
-        ({"max_rounds": 2.5}, "whole number"),
-        ({"max_rounds": True}, "whole number"),
+        ({"max_rounds": 9}, "unknown key 'max_rounds'; did you mean 'group_filter.max_rounds'"),
+        ({"group_filter": {"max_rounds": 0}}, "whole number at least 1"),
+        ({"group_filter": {"max_rounds": 2.5}}, "whole number"),
+        ({"group_filter": {"max_rounds": True}}, "whole number"),
+        ({"group_filter": {"retire_at": 1.5}}, "objective.group_filter.retire_at: got 1.5"),
+        ({"group_filter": {"retire_at": 0}}, "give a number above 0 and at most 1"),
+        ({"entropy_bonus": {"target": -1}}, "objective.entropy_bonus.target: got -1"),
+        ({"entropy_bonus": {"coefficient": 0.1, "target": 1}}, "0.1 is above entropy_bonus.high"),
         ("dapo+reference_refresh", "renews a reference that nothing is held to"),
         ({"kl": 0.1, "kl.refresh": 0}, "objective.kl.refresh: got 0; give a whole number"),
         ({"mask_truncated": "yes"}, "give true or false"),
@@ -212,6 +219,14 @@ def test_describe_says_what_has_an_effect() -> None:
         "ratio: ρₜ = π(oₜ) / π_old(oₜ)",
         "surrogate: gain = min( ρA, clip(ρ, 1 − 0.2, 1 + 0.3)·A )",
         "aggregation: J = 1/Σᵢ|oᵢ| Σᵢ Σₜ gain",
+    ]
+    assert describe(Objective.parse("grpo+kl+reference_refresh+adaptive_entropy+retire_solved"))[
+        -3:
+    ] == [
+        "reference: π_ref ← π every 400 steps",
+        "entropy_bonus: plus c·H(π) per token while H ≤ 0.2;  c starts at 0 and goes up 0.0001 a "
+        "step where H < 0.2, down where H > 0.2, within 0 … 0.005",
+        "retire: a prompt is drawn no more once 0.9 of its group is right",
     ]
     lines = describe(Objective.parse("rloo+kl+mask_truncated"))
     assert lines[2] == "surrogate: gain = A·log π(oₜ)"

@@ -319,6 +319,40 @@ def test_entropy_bonus_by_hand() -> None:
         loss("grpo+entropy_bonus", [1.0, -1.0])
 
 
+def test_adaptive_entropy_by_hand() -> None:
+    spec = {"patches": "adaptive_entropy", "entropy_bonus": {"high": 2e-4}}
+    objective, coefficient = Objective.parse(spec), 0.0
+    course = []
+    for entropy in (0.1, 0.1, 0.1, 0.3, 0.2, 0.1, 0.9, 0.9, 0.9, NAN):
+        at = objective.at_entropy(coefficient, entropy)
+        course.append((round(1e4 * coefficient), round(1e4 * at.entropy_bonus.coefficient)))
+        coefficient = objective.next_coefficient(coefficient, entropy)
+    # c below the target: 0, 1, 2, 2 (its most); above it: less, and none in force; at it: as it is
+    expected = [(0, 0), (1, 1), (2, 2), (2, 0), (1, 1), (1, 1), (2, 0), (1, 0), (0, 0), (0, 0)]
+    assert course == expected
+    assert coefficient == 0.0
+    entropy_of_tokens = torch.tensor([[1.0, 2, 3], [4, 5, NAN]], dtype=torch.float64)
+    got = loss("grpo", [1.0, -1.0]) - 2e-4 * (6 / 3 + 9 / 2) / 2
+    bonus = objective.at_entropy(2e-4, 0.1)
+    assert bonus.needs_entropy and not objective.at_entropy(2e-4, 0.3).needs_entropy
+    assert loss(bonus, [1.0, -1.0], entropy=entropy_of_tokens).item() == pytest.approx(got.item())
+    fixed = Objective.parse("grpo+entropy_bonus")
+    assert fixed.at_entropy(0.3, 0.0) == fixed and fixed.next_coefficient(0.005, 0.0) == 0.005
+
+
+def test_solved_by_hand() -> None:
+    right = torch.tensor([[1] * 10, [1] * 9 + [0], [1] * 8 + [0] * 2, [0] * 10]).bool()
+    assert Objective.parse("dapo+retire_solved").solved(right).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not Objective.parse("dapo").solved(right).any()
+    everything = Objective.parse({"group_filter": {"retire_at": 0.8}})
+    assert everything.solved(right).tolist() == [True, True, True, False]
+
+
 LOGPROBS = torch.tensor([[0.0, 0.0, 0.0], [-4.0, -2.0, NAN]], dtype=torch.float64)
 ENTROPY = torch.tensor([[1.0, 5.0, 2.0], [4.0, 3.0, NAN]], dtype=torch.float64)
 
@@ -371,7 +405,7 @@ def test_what_picked_tokens_do() -> None:
 
 def test_every_preset_and_patch_is_in_here_or_beside() -> None:
     assert ADVANTAGES.keys() == LOSSES.keys() == PRESETS.keys()
-    missing = {"ppo", "retire_solved"}
+    missing = {"ppo"}
     assert not missing & (PRESETS.keys() | PATCHES.keys())
 
 

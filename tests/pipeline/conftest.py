@@ -33,20 +33,32 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="session")
 def dynamic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Dynamic sampling, and two epochs of two minibatches each over every rollout."""
+    """Dynamic sampling, two epochs of two minibatches each over every rollout, and all that an
+    objective carries from step to step: a renewed reference, an entropy bonus that grows, prompts
+    that retire.
+    """
     place = tmp_path_factory.mktemp("dynamic")
-    rl = rl_stage(
-        objective="grpo+clip_higher+dynamic_sampling", update={"minibatches": 2, "epochs": 2}
-    )
+    names = "clip_higher+dynamic_sampling+kl+reference_refresh+adaptive_entropy+retire_solved"
+    objective = {
+        "patches": names,
+        "kl": {"coefficient": 0.1, "refresh": 3},
+        "entropy_bonus": {"target": 9.0, "step": 0.002},
+        "group_filter": {"retire_at": 0.5},
+    }
+    update = {"minibatches": 2, "epochs": 2}
+    rl = rl_stage(steps=5, objective=objective, update=update)
     file = write(recipe([sft_stage(steps=2), rl], place), place / "recipe.yaml")
     return Run(file, run_recipe(load_recipe(file), place / "run"))
 
 
 @pytest.fixture(scope="session")
 def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Adapters in both stages, with a KL term to the model without them."""
+    """Adapters in both stages, with a KL term to the model without them, and then to the one with
+    them as they were after three steps.
+    """
     place = tmp_path_factory.mktemp("lora")
-    values = recipe([sft_stage(steps=2), rl_stage(objective={"preset": "grpo", "kl": 0.1})], place)
+    objective = {"preset": "grpo", "kl": {"coefficient": 0.1, "refresh": 3}}
+    values = recipe([sft_stage(steps=2), rl_stage(steps=5, objective=objective)], place)
     values["model"] = {**values["model"], "lora": {"rank": 2}}
     file = write(values, place / "recipe.yaml")
     return Run(file, run_recipe(load_recipe(file), place / "run"))

@@ -50,6 +50,7 @@ OTHERS = [
     Kill("before", "lydite.train.optimizer:Optimizer.step", 3),
     Kill("after", f"{CHECKPOINT}:save_file"),
     Kill("event", "step_done rl 3"),
+    Kill("event", "step_done rl 5"),  # Goes on from step 4, the first with a renewed reference.
     Kill("before", f"{RUNNER}:save_policy"),
 ]
 
@@ -84,12 +85,17 @@ def test_the_runs_above_do_learn_something(plain_run: Any, dynamic_run: Any, lor
     for run in (plain_run, dynamic_run, lora_run):
         steps = [e for e in read_events(run.folder / "events.jsonl") if isinstance(e, StepDone)]
         assert all(e.metrics["grad_norm"] > 0 for e in steps)
-    rounds = [
-        e.metrics["rounds"]
+    steps = [
+        e.metrics
         for e in read_events(dynamic_run.folder / "events.jsonl")
         if isinstance(e, StepDone) and e.stage == "rl"
     ]
-    assert max(rounds) > 1, "dynamic sampling never drew again"
+    assert max(m["rounds"] for m in steps) > 1, "dynamic sampling never drew again"
+    assert 0 < steps[3]["retired"] < 20
+    assert [m["entropy_bonus"] for m in steps] == [0, 0.002, 0.004, 0.005, 0.005]
+    for run in (dynamic_run, lora_run):
+        saved = load_checkpoint(run.folder / "checkpoints/rl")
+        assert saved is not None and any(name.startswith("reference.") for name in saved.tensors)
 
 
 def test_killed_from_outside_its_workers_end_too(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from small_runs import MODEL, recipe, rl_stage, sft_stage
+from small_runs import MODEL, Kill, recipe, rl_stage, run_and_die, sft_stage, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lydite.config import UserError, validate
@@ -27,7 +27,7 @@ from lydite.tasks.task import TaskConfig, load_task, task_of_rows
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
 from lydite.types import Request, SamplingParams, TrainBatch, TrainGroup, TrainSequence
-from lydite.watch.events import StepDone, iterate_events, read_events
+from lydite.watch.events import Evaluated, StepDone, Warned, iterate_events, read_events
 
 
 def test_the_recipe_is_written_out_and_reads_back_as_itself(plain_run: Any) -> None:
@@ -134,6 +134,26 @@ def test_a_stage_can_start_from_an_earlier_one(tmp_path: Path) -> None:
     assert parents["d"]["parent"] == parents["a"]["parent"]
     before = [stage.scores["heldout"].before.scores for stage in run.stages]
     assert before[3] == before[0] and before[2] == run.stages[0].scores["heldout"].after.scores
+
+
+def test_a_stage_whose_problems_are_all_solved_ends_early(tmp_path: Path) -> None:
+    easy = tmp_path / "easy.py"
+    easy.write_text("def easy(completions, **columns):\n    return [1.0 for _ in completions]\n")
+    stage = rl_stage(name="rl", steps=9, prompts_per_step=15, objective="grpo+retire_solved")
+    values = recipe([stage, sft_stage(name="after", steps=1)], tmp_path)
+    values["verifier"]["function"] = f"{easy}:easy"
+    file = write(values, tmp_path / "recipe.yaml")
+    # 15 of 20 problems, and then 5 that are drawn three times: all right.
+    for kill in ("lydite.pipeline.runner:save_policy", "lydite.pipeline.runner:save_artifact"):
+        run_and_die(file, tmp_path / "run", Kill("before", kill))
+    finished = run_recipe(load_recipe(file), tmp_path / "run")
+    events = read_events(tmp_path / "run/events.jsonl")
+    rl = [e for e in events if e.stage == "rl"]
+    assert [e.step for e in rl if isinstance(e, StepDone)] == [1, 2]
+    assert [e.metrics["retired"] for e in rl if isinstance(e, StepDone)] == [15, 20]
+    assert [e.code for e in rl if isinstance(e, Warned)] == ["few_left", "all_retired"]
+    assert [e.step for e in rl if isinstance(e, Evaluated)] == [0, 2]
+    assert [stage.steps for stage in finished.stages] == [2, 1]
 
 
 def test_a_lora_run_leaves_a_plain_model_and_holds_to_the_base(lora_run: Any) -> None:

@@ -43,6 +43,30 @@ def test_a_cursor_survives_json_and_goes_on_where_it_stood() -> None:
     assert Sampler(PROBLEMS, 0, Cursor(**json.loads(saved))).next(12) == rest
 
 
+def test_a_retired_problem_is_passed_over_and_moves_no_other() -> None:
+    whole = ids(Sampler(PROBLEMS, seed=0).next(30))
+    sampler = Sampler(PROBLEMS, seed=0)
+    drawn = ids(sampler.next(10))
+    sampler.retire(["3", "7", "nobody"])
+    assert (sampler.left, sampler.retired) == (8, ["3", "7"])
+    drawn += ids(sampler.next(9))
+    saved = json.dumps([dataclasses.asdict(sampler.cursor), sampler.retired])
+    cursor, retired = json.loads(saved)
+    rest = ids(sampler.next(7))
+    assert ids(Sampler(PROBLEMS, 0, Cursor(**cursor), retired).next(7)) == rest
+    later = [name for name in whole[10:] if name not in ("3", "7")]
+    assert drawn + rest == whole[:10] + later
+
+
+def test_the_last_problem_is_drawn_alone_and_then_none() -> None:
+    sampler = Sampler(PROBLEMS, seed=0)
+    sampler.retire(p.id for p in PROBLEMS[1:])
+    three = sampler.next(3)
+    assert ids(three) == ["0"] * 3 and len({each.epoch for each in three}) == 3
+    sampler.retire(["0"])
+    assert sampler.left == 0 and sampler.next(3) == []
+
+
 def test_nothing_to_draw_or_a_changed_task_is_refused() -> None:
     with pytest.raises(UserError, match="no problems"):
         Sampler([], seed=0)

@@ -62,10 +62,16 @@ class FakeVerifier:
 class FakeLearner:
     def __init__(self):
         self.batches = []
+        self.objectives = []
+        self.refreshed = []
 
     def update(self, batch, objective, progress):
         self.batches.append(batch)
+        self.objectives.append(objective)
         return {"loss": 0.0}
+
+    def refresh_reference(self):
+        self.refreshed.append(len(self.batches))
 
     def state_tensors(self):
         return {}
@@ -289,3 +295,85 @@ def test_a_second_stage_on_the_same_problems_has_other_noise_in_another_order():
         asked.append(parts.engine.asked)
     assert not set(asked[0]) & set(asked[1])
     assert [name for name, *_ in asked[0]] != [name for name, *_ in asked[1]]
+
+
+def drawn(result):
+    return sorted({row.problem_id for row in result.samples})
+
+
+def test_solved_prompts_are_drawn_no_more_and_the_stage_ends_with_the_last():
+    table = {"a": [1, 1, 1, 1], "b": [1, 1, 1, 0], "c": [0, 0, 0, 0]}
+    rl, _ = trainer(table, "grpo+retire_solved")
+    first = rl.step(0)
+    assert drawn(first) == ["a", "b", "c"] and first.metrics["retired"] == 1
+    assert first.warnings == [
+        (
+            "few_left",
+            "2 of 3 problems are left, the others are solved and retired; a step of 3 prompts now "
+            "draws some of them more than once",
+        )
+    ]
+    second = rl.step(1)
+    assert drawn(second) == ["b", "c"] and not second.warnings
+    table["b"] = [1, 1, 1, 1]
+    assert rl.step(2).metrics["retired"] == 2
+    assert drawn(rl.step(3)) == ["c"] and not rl.finished
+    table["c"] = [1, 1, 1, 1]
+    ((code, message),) = rl.step(4).warnings
+    assert code == "all_retired" and rl.finished
+    assert message == (
+        "all 3 problems are solved and retired, so the stage ends after step 5 of 5; "
+        "give it harder problems to go on"
+    )
+
+
+def test_an_undecided_verdict_never_retires_a_prompt():
+    rl, _ = trainer({"a": [1, 1, 1, None], "b": [1, 1, 0, 0]}, "grpo+retire_solved")
+    assert rl.step(0).metrics["retired"] == 0
+    assert drawn(rl.step(1)) == ["a", "b"]
+
+
+def test_nothing_is_retired_unless_asked():
+    rl, _ = trainer({"a": [1, 1, 1, 1]})
+    assert "retired" not in rl.step(0).metrics and not rl.finished
+
+
+def test_dynamic_sampling_of_prompts_that_are_all_solved_ends_the_stage():
+    rl, parts = trainer({"a": [1] * 4, "b": [1] * 4}, "dapo+retire_solved")
+    result = rl.step(0)
+    assert [code for code, _ in result.warnings] == ["too_few_informative_groups", "all_retired"]
+    assert rl.finished and not parts.learner.batches
+
+
+def test_an_entropy_bonus_follows_the_sampled_entropy():
+    # What is sampled has log-probability -0.5.
+    adaptive = {"patches": "adaptive_entropy", "entropy_bonus": {"target": 0.6, "step": 0.002}}
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, adaptive)
+    course = [rl.step(step).metrics for step in range(4)]
+    assert [m["entropy_coefficient"] for m in course] == pytest.approx([0, 0.002, 0.004, 0.005])
+    assert [m["entropy_bonus"] for m in course] == pytest.approx([0, 0.002, 0.004, 0.005])
+    used = [objective.entropy_bonus.coefficient for objective in parts.learner.objectives]
+    assert used == [m["entropy_bonus"] for m in course]
+    resumed, _ = trainer({"a": [1, 0, 0, 0]}, adaptive)
+    resumed.load({}, rl.state())
+    assert resumed.step(4).metrics["entropy_coefficient"] == 0.005
+
+    calm, parts = trainer({"a": [1, 0, 0, 0]}, {**adaptive, "entropy_bonus.target": 0.4,
+                                                "entropy_bonus.coefficient": 0.003})  # fmt: skip
+    course = [calm.step(step).metrics for step in range(3)]
+    assert [m["entropy_coefficient"] for m in course] == pytest.approx([0.003, 0.001, 0])
+    assert not any(objective.needs_entropy for objective in parts.learner.objectives)
+
+
+def test_a_fixed_entropy_bonus_is_the_same_in_every_step():
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, "grpo+entropy_bonus")
+    assert "entropy_coefficient" not in rl.step(0).metrics
+    assert parts.learner.objectives == [parts.objective]
+
+
+def test_the_reference_is_renewed_before_every_nth_step_but_the_first():
+    spec = {"preset": "grpo", "kl": {"coefficient": 0.1, "refresh": 2}}
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, spec)
+    for step in range(5):
+        rl.step(step)
+    assert parts.learner.refreshed == [2, 4]

@@ -95,6 +95,29 @@ def test_a_log_gets_a_step_line_every_ten_seconds_and_all_else_at_once() -> None
     ]
 
 
+def test_a_warning_of_every_step_is_told_once_and_counted() -> None:
+    def few(number: int) -> Warned:
+        return Warned(stage="rl", step=number, code="few", message=f"{number} groups")
+
+    notes = [Warned(code="task", message="one note"), Warned(code="task", message="another")]
+    warned = [event for i in range(1, 5) for event in (few(i), step(i, i, reward=0.5))]
+    lines = log_of([StageStarted(stage="rl", steps=9), *notes, *warned], tick=10)
+    assert [line for line in lines if line.startswith("warning")] == [
+        "warning  step 0: one note",
+        "warning  step 0: another",
+        "warning rl step 1: 1 groups",
+    ]
+    assert "warnings" not in [line for line in lines if line.startswith("step")][0]
+    assert lines[-1].startswith("step     rl 4/9  reward 0.50  4 warnings")
+    progress = folded(*notes, *warned)
+    text = printed(ending(progress))
+    assert "Warning: one note" in text and "Warning: another" in text
+    assert "Warning, 4 times, the last at rl step 4: 4 groups" in text
+    # A resumed run counts the steps that it does again once.
+    progress.advance(RunResumed(stage="rl", step=2))
+    assert progress.warned(few(1).subject) == progress.stages["rl"].warnings == 2
+
+
 def test_a_long_line_of_a_log_is_not_broken() -> None:
     message = "word " * 60
     lines = log_of([Warned(stage="rl", message=message)])

@@ -2,10 +2,10 @@
 
 The room sees rewards, log-probabilities and masks; never text, never tokens. One file for each
 part: ``credit``, ``advantage``, ``group_filter`` and ``overlong`` turn rewards into advantages;
-``surrogate``, ``token_filter``, ``kl``, ``correction`` and ``aggregate`` turn log-probabilities
-into what ``loss`` adds up. ``presets`` names the published combinations, ``spec`` reads them,
-``settings`` refuses what has no meaning, ``objective`` joins all; ``describe`` and ``explain`` say
-what one is.
+``surrogate``, ``token_filter``, ``kl``, ``correction``, ``entropy`` and ``aggregate`` turn
+log-probabilities into what ``loss`` adds up. ``presets`` names the published combinations, ``spec``
+reads them, ``settings`` refuses what has no meaning, ``objective`` joins all; ``describe`` and
+``explain`` say what one is.
 """
 
 from lydite.objective.aggregate import Counts

@@ -18,7 +18,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "none": "",
         "drop_zero_variance": "groups of equal rewards are dropped",
         "dynamic_sampling": "groups of equal rewards are dropped and resampled, "
-        "in at most {max_rounds} rounds",
+        "in at most {group_filter.max_rounds} rounds",
     },
     "baseline": {
         "none": "b = 0",
@@ -134,8 +134,23 @@ def _after(objective: Objective) -> list[str]:
         )
     if objective.kl.refresh is not None:
         lines.append(f"reference: π_ref ← π every {objective.kl.refresh} steps")
-    if objective.entropy_bonus > 0:
-        lines.append(f"entropy_bonus: plus {objective.entropy_bonus:g}·H(π) per token")
+    lines += _entropy_bonus(objective)
+    if objective.group_filter.retire_at is not None:
+        share = f"{objective.group_filter.retire_at:.3g}"
+        lines.append(f"retire: a prompt is drawn no more once {share} of its group is right")
     if objective.mask_truncated:
         lines.append("mask_truncated: completions that hit the limit leave the loss")
     return lines
+
+
+def _entropy_bonus(objective: Objective) -> list[str]:
+    bonus = objective.entropy_bonus
+    if bonus.target is not None:
+        return [
+            f"entropy_bonus: plus c·H(π) per token while H ≤ {bonus.target:g};  c starts at "
+            f"{bonus.coefficient:g} and goes up {bonus.step:g} a step where H < {bonus.target:g}, "
+            f"down where H > {bonus.target:g}, within 0 … {bonus.high:g}"
+        ]
+    if bonus.coefficient > 0:
+        return [f"entropy_bonus: plus {bonus.coefficient:g}·H(π) per token"]
+    return []

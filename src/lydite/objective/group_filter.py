@@ -1,4 +1,6 @@
-"""Which groups carry a signal: a group whose rewards are all equal has nothing to compare."""
+"""Which groups carry a signal, for one whose rewards are all equal has nothing to compare; which
+prompts are solved.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from torch import Tensor
 # Rewards that were added up in another order differ in the last bits; that is no signal.
 _ROUNDING_STEPS = 16.0
 
-# The choices of `Objective.group_filter`, and whether dropped groups are replaced by new samples.
+# The choices of `Objective.group_filter.kind`, and whether dropped groups are replaced.
 FILTERS: dict[str, bool] = {"none": False, "drop_zero_variance": False, "dynamic_sampling": True}
 
 
@@ -29,3 +31,15 @@ def informative(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
     DAPO, arXiv 2503.14476, equation 11.
     """
     return ~constant_rows(rewards)
+
+
+def solved(right: Bool[Tensor, "P G"], share: float | None) -> Bool[Tensor, " P"]:
+    """``[P]``: the groups of which at least ``share`` is right; none where it is ``None``.
+
+    ScaleRL, arXiv 2510.13786, takes prompts whose pass rate has reached 0.9 out of all later
+    epochs. The pass rate here is that of the last group alone, since an older policy drew those
+    before: with 8 completions, 0.9 means all of them.
+    """
+    if share is None:
+        return torch.zeros(right.shape[0], dtype=torch.bool, device=right.device)
+    return right.double().mean(dim=1) >= share

@@ -144,9 +144,10 @@ def _explored(objective: Objective, given: Given, found: Sum) -> Sum:
     if given.entropy is None:
         return found
     found = found.having(entropy=given.entropy)
-    if objective.entropy_bonus == 0:
+    coefficient = objective.entropy_bonus.coefficient
+    if coefficient == 0:
         return found
-    return found.having(found.value + objective.entropy_bonus * given.entropy)
+    return found.having(found.value + coefficient * given.entropy)
 
 
 # A correction weighs what comes before it and not the KL or the entropy.

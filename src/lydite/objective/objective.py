@@ -34,7 +34,8 @@ from lydite.objective.advantage import BASELINES, SCALES, STDS, scaled_advantage
 from lydite.objective.aggregate import Counts
 from lydite.objective.correction import CORRECTIONS
 from lydite.objective.credit import CREDITS, Rule
-from lydite.objective.group_filter import FILTERS, informative
+from lydite.objective.entropy import following, in_force
+from lydite.objective.group_filter import FILTERS, informative, solved
 from lydite.objective.loss import Given, inside, total
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
@@ -44,6 +45,8 @@ from lydite.objective.settings import (
     KL,
     WHOLE,
     Correction,
+    EntropyBonus,
+    GroupFilter,
     TokenFilter,
     check_meaning,
     check_names,
@@ -57,6 +60,7 @@ from lydite.objective.surrogate import ANCHORS, Clip
 from lydite.objective.token_filter import TOKEN_FILTERS
 
 _NO_KL, _NO_CORRECTION, _NO_FILTER = KL(), Correction(), TokenFilter()
+_NO_BONUS, _ALL_GROUPS = EntropyBonus(), GroupFilter()
 
 TokenOrSequence = Float[Tensor, "B T"] | Float[Tensor, " B"]
 
@@ -108,11 +112,8 @@ class Objective:
     kl: KL = setting(_NO_KL, "The pull towards the reference policy.")  # noqa: RUF009
     correction: Correction = setting(_NO_CORRECTION, "For engine and learner that differ.")  # noqa: RUF009
     token_filter: TokenFilter = setting(_NO_FILTER, "Tokens that are treated apart.")  # noqa: RUF009
-    entropy_bonus: float = setting(0.0, "Coefficient of the entropy that is added to every token.")
-    group_filter: str = setting(
-        "none", "For groups of equal rewards: none, drop_zero_variance, dynamic_sampling (refills)."
-    )
-    max_rounds: int = setting(10, "Most rounds of sampling that dynamic_sampling makes for a step.")
+    entropy_bonus: EntropyBonus = setting(_NO_BONUS, "What a token is paid for its entropy.")  # noqa: RUF009
+    group_filter: GroupFilter = setting(_ALL_GROUPS, "Groups without a signal, prompts solved.")  # noqa: RUF009
     overlong_cache: float = setting(
         0.0, "Last share of the completion limit in which a reward falls by up to 1; 0 is off."
     )
@@ -201,7 +202,7 @@ class Objective:
     @property
     def needs_entropy(self) -> bool:
         """Whether the loss needs entropies with gradient."""
-        return self.entropy_bonus > 0
+        return self.entropy_bonus.coefficient > 0
 
     @property
     def picks_tokens(self) -> bool:
@@ -218,8 +219,34 @@ class Objective:
 
     @property
     def refills(self) -> bool:
-        """Whether dropped groups are replaced by new samples, in at most ``max_rounds`` rounds."""
-        return FILTERS[self.group_filter]
+        """Whether dropped groups are replaced by new samples, in at most
+        ``group_filter.max_rounds`` rounds.
+        """
+        return FILTERS[self.group_filter.kind]
+
+    def at_entropy(self, coefficient: float, entropy: float) -> Objective:
+        """This objective as it is in a policy step: an entropy bonus with a target is in force or
+        not, see :mod:`lydite.objective.entropy`.
+
+        ``coefficient`` is that of the step (at first ``entropy_bonus.coefficient``), ``entropy``
+        the mean of the tokens that it sampled, in nats.
+        """
+        bonus = self.entropy_bonus
+        if bonus.target is None:
+            return self
+        size = in_force(bonus, coefficient, entropy)
+        return dataclasses.replace(self, entropy_bonus=dataclasses.replace(bonus, coefficient=size))
+
+    def next_coefficient(self, coefficient: float, entropy: float) -> float:
+        """The coefficient of the next policy step, given those of :meth:`at_entropy`."""
+        return following(self.entropy_bonus, coefficient, entropy)
+
+    def solved(self, right: Bool[Tensor, "P G"]) -> Bool[Tensor, " P"]:
+        """``[P]``: the prompts that ``group_filter.retire_at`` says are to be drawn no more.
+
+        ``right`` is False too where it is not known whether a completion is.
+        """
+        return solved(right, self.group_filter.retire_at)
 
     def check_group_size(self, size: int) -> None:
         """Raises:
@@ -247,7 +274,7 @@ class Objective:
 
     def keep_groups(self, rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
         """``[P]``: the groups that stay, by their rewards before :meth:`shape_rewards`."""
-        if self.group_filter == "none":
+        if self.group_filter.kind == "none":
             return torch.ones(rewards.shape[0], dtype=torch.bool, device=rewards.device)
         return informative(rewards)
 
@@ -395,7 +422,7 @@ class Objective:
             )
         if self.needs_entropy and entropy is None:
             raise UserError(
-                f"objective.entropy_bonus: {self.entropy_bonus} needs entropies; "
+                f"objective.entropy_bonus: {self.entropy_bonus.coefficient} needs entropies; "
                 "pass them or set entropy_bonus: 0"
             )
         if self.picks_tokens and picked is None:

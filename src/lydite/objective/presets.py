@@ -233,9 +233,10 @@ PRESETS: dict[str, Preset] = {
             "scale": "advantage_std",
             "aggregation": "prompt_mean",
             "group_filter": "drop_zero_variance",
+            "group_filter.retire_at": 0.9,
         },
-        "The Art of Scaling RL Compute, arXiv 2510.13786, of it the loss",
-        "CISPO against the engine, batch std, prompt mean",
+        "The Art of Scaling RL Compute, arXiv 2510.13786, of it the loss and the choice of prompts",
+        "CISPO against the engine, batch std, prompt mean, solved prompts retired",
     ),
     "bnpo": Preset(
         {**_GRPO, "aggregation": "token_mean"},
@@ -320,7 +321,13 @@ PATCHES: dict[str, Patch] = {
         {"group_filter": "dynamic_sampling"},
         "groups without a signal that shrink the step: drop and resample them",
         "DAPO, arXiv 2503.14476 §3.2",
-        tunes={"max_rounds": 10},
+        tunes={"group_filter.max_rounds": 10},
+    ),
+    "retire_solved": Patch(
+        {},
+        "rollouts spent on prompts that are solved already: they are drawn no more",
+        "ScaleRL, arXiv 2510.13786; the pass rate is that of the prompt's last group",
+        tunes={"group_filter.retire_at": 0.9},
     ),
     "drop_zero_variance": Patch(
         {"group_filter": "drop_zero_variance"},
@@ -420,5 +427,16 @@ PATCHES: dict[str, Patch] = {
         "entropy collapse: every token is paid for its entropy",
         "A3C, arXiv 1602.01783; the size as in Skywork-OR1's cap",
         tunes={"entropy_bonus": 0.005},
+    ),
+    "adaptive_entropy": Patch(
+        {},
+        "entropy collapse: tokens are paid for entropy while there is too little of it",
+        "Skywork-OR1, arXiv 2505.22312; the numbers are its scripts'",
+        tunes={
+            "entropy_bonus": 0.0,
+            "entropy_bonus.target": 0.2,
+            "entropy_bonus.step": 1e-4,
+            "entropy_bonus.high": 0.005,
+        },
     ),
 }

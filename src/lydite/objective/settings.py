@@ -64,10 +64,40 @@ class TokenFilter:
     strength: float = setting(1.0, "kl_cov: coefficient of |log π/π_old| on the picked tokens.")
 
 
-RECORDS: dict[str, type[KL] | type[Correction] | type[TokenFilter]] = {
+@dataclass(frozen=True)
+class EntropyBonus:
+    """Pays every token for its entropy: always the same, or steered to a target."""
+
+    coefficient: float = setting(
+        0.0, "Coefficient of the entropy that is added; with a target, the one it starts from."
+    )
+    target: float | None = setting(
+        None, "Entropy per token, in nats, that the coefficient is steered to; unset: it is fixed."
+    )
+    step: float = setting(1e-4, "How far a policy step moves the coefficient towards the target.")
+    high: float = setting(0.005, "The most that a coefficient with a target becomes.")
+
+
+@dataclass(frozen=True)
+class GroupFilter:
+    """What follows from the rewards of a group, besides advantages."""
+
+    kind: str = setting(
+        "none", "For groups of equal rewards: none, drop_zero_variance, dynamic_sampling (refills)."
+    )
+    max_rounds: int = setting(10, "Most rounds of sampling that dynamic_sampling makes for a step.")
+    retire_at: float | None = setting(
+        None, "Share of right completions from which on a prompt is drawn no more; unset: never."
+    )
+
+
+Record = KL | Correction | TokenFilter | EntropyBonus | GroupFilter
+RECORDS: dict[str, type[Record]] = {
     "kl": KL,
     "correction": Correction,
     "token_filter": TokenFilter,
+    "entropy_bonus": EntropyBonus,
+    "group_filter": GroupFilter,
 }
 # record.first_field → record
 HEADS = {f"{name}.{dataclasses.fields(kind)[0].name}": name for name, kind in RECORDS.items()}
@@ -105,10 +135,14 @@ BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
     "token_filter.share": (0.0, False, 1.0, False),
     "token_filter.strength": (0.0, False, math.inf, False),
     "entropy_bonus": (0.0, True, math.inf, False),
-    "max_rounds": (1, True, math.inf, False),
+    "entropy_bonus.target": (0.0, False, math.inf, True),
+    "entropy_bonus.step": (0.0, False, math.inf, False),
+    "entropy_bonus.high": (0.0, False, math.inf, False),
+    "group_filter.max_rounds": (1, True, math.inf, False),
+    "group_filter.retire_at": (0.0, False, 1.0, True),
     "overlong_cache": (0.0, True, 1.0, False),
 }
-WHOLE = ("pass_k", "fixed_length", "kl.refresh", "max_rounds")
+WHOLE = ("pass_k", "fixed_length", "kl.refresh", "group_filter.max_rounds")
 
 
 def flat(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,6 +231,12 @@ def check_meaning(settings: Mapping[str, Any]) -> None:
         raise UserError(
             f"objective.kl.refresh: {settings['kl.refresh']} renews a reference that nothing is "
             "held to; reference_refresh goes with kl, kl_unbiased or kl_in_reward, not with no_kl"
+        )
+    start, most = settings["entropy_bonus"], settings["entropy_bonus.high"]
+    if settings["entropy_bonus.target"] is not None and start > most:
+        raise UserError(
+            f"objective.entropy_bonus: {start:g} is above entropy_bonus.high: {most:g}, the most "
+            "that it becomes with a target; lower the one or raise the other"
         )
     if settings["kl.place"] == "reward" and settings["kl.estimator"] == "k3_unbiased":
         raise UserError(

@@ -1,7 +1,8 @@
 """Which problems to draw next, and dynamic sampling: drawing on until enough groups carry signal.
 
 Every epoch is a shuffle addressed by (seed, epoch), so the order of problems is a function of a
-cursor and survives a restart. Dynamic sampling is DAPO's (arXiv 2503.14476, section 3.2), with two
+cursor and survives a restart. A retired problem is passed over where it stands: the order of the
+others does not change. Dynamic sampling is DAPO's (arXiv 2503.14476, section 3.2), with two
 departures: it stops at a stated number of rounds instead of drawing without end, and informative
 groups beyond what a step needs are dropped, not kept for the next step, where they would be off
 policy. Rewards stay outside: the caller judges the groups.
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -24,7 +25,7 @@ G = TypeVar("G")
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a sampler stands; all that a checkpoint needs of it."""
+    """Where a sampler stands; with the retired problems, all that a checkpoint needs of it."""
 
     epoch: int = 0
     offset: int = 0
@@ -46,9 +47,13 @@ class Sampler:
     """Walks through problems, epoch after epoch, each in its own order."""
 
     def __init__(
-        self, problems: Sequence[Problem], seed: int, cursor: Cursor | None = None
+        self,
+        problems: Sequence[Problem],
+        seed: int,
+        cursor: Cursor | None = None,
+        retired: Iterable[str] = (),
     ) -> None:
-        """Starts at ``cursor``, or at the beginning.
+        """Starts at ``cursor``, or at the beginning; ``retired`` are ids.
 
         Raises:
             UserError: there are no problems, or the cursor lies beyond them.
@@ -58,6 +63,8 @@ class Sampler:
         self._problems = problems
         self._seed = seed
         self._cursor = cursor or Cursor()
+        self._ids = {problem.id for problem in problems}
+        self._retired = self._ids & set(retired)
         if not 0 <= self._cursor.offset <= len(problems):
             raise UserError(
                 f"tasks: the run stopped at problem {self._cursor.offset} of its epoch, but there "
@@ -69,16 +76,33 @@ class Sampler:
     def cursor(self) -> Cursor:
         return self._cursor
 
+    @property
+    def retired(self) -> list[str]:
+        """Ids of the problems that are drawn no more, sorted."""
+        return sorted(self._retired)
+
+    @property
+    def left(self) -> int:
+        """How many problems are still drawn."""
+        return len(self._ids) - len(self._retired)
+
+    def retire(self, ids: Iterable[str]) -> None:
+        """Draws these problems no more."""
+        self._retired |= self._ids & set(ids)
+
     def next(self, count: int) -> list[Drawn]:
-        """The next ``count`` problems. An epoch that ends goes on into the next one."""
+        """The next ``count`` problems, none where all are retired. An epoch that ends goes on into
+        the next one.
+        """
         drawn: list[Drawn] = []
-        while len(drawn) < count:
+        while self.left and len(drawn) < count:
             if self._cursor.offset == len(self._problems):
                 self._cursor = Cursor(self._cursor.epoch + 1, 0)
                 self._order = _shuffled(len(self._problems), self._seed, self._cursor.epoch)
-            index = self._order[self._cursor.offset]
+            problem = self._problems[self._order[self._cursor.offset]]
             self._cursor = Cursor(self._cursor.epoch, self._cursor.offset + 1)
-            drawn.append(Drawn(self._problems[index], self._cursor.epoch))
+            if problem.id not in self._retired:
+                drawn.append(Drawn(problem, self._cursor.epoch))
         return drawn
 
 

@@ -40,6 +40,11 @@ class Trainer(Protocol):
 
     total: int
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to train on, before ``total`` steps."""
+        ...
+
     def step(self, step: int) -> StepResult: ...
 
     def state_tensors(self) -> dict[str, Tensor]: ...
@@ -90,8 +95,9 @@ def run_steps(
         log.append(RunResumed(stage=settings.stage, step=start))
     else:
         evaluate(0)
-    for step in range(start, trainer.total):
-        done, began = step + 1, time.perf_counter()
+    done = start
+    while done < trainer.total and not trainer.finished:
+        step, done, began = done, done + 1, time.perf_counter()
         result = trainer.step(step)
         metrics = {**result.metrics, "seconds": time.perf_counter() - began}
         if result.samples:
@@ -99,18 +105,11 @@ def run_steps(
         for code, message in result.warnings:
             log.append(Warned(stage=settings.stage, step=done, code=code, message=message))
         log.append(StepDone(stage=settings.stage, step=done, metrics=metrics))
-        if done == trainer.total or (
-            settings.evaluate_every and done % settings.evaluate_every == 0
-        ):
+        last = done == trainer.total or trainer.finished
+        if last or (settings.evaluate_every and done % settings.evaluate_every == 0):
             evaluate(done)
-        if (
-            done < trainer.total
-            and settings.checkpoint_every
-            and done % settings.checkpoint_every == 0
-        ):
+        if last or (settings.checkpoint_every and done % settings.checkpoint_every == 0):
             _save(trainer, settings, done)
-    if start < trainer.total:
-        _save(trainer, settings, trainer.total)
 
 
 def _save(trainer: Trainer, settings: LoopSettings, step: int) -> None:

@@ -17,13 +17,13 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from lydite.config import Config, UserError
-from lydite.objective import group_filter
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train.evaluate import UNDECIDED, Prompt, SamplingConfig
 from lydite.train.learner import LearnerLike, UpdateConfig
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import OptimizerConfig
+from lydite.train.scored import Scored, reward_metrics, reward_parts, why_idle
 from lydite.types import (
     Completion,
     Engine,
@@ -109,17 +109,6 @@ class RLParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
-    """A group with its rewards ``[G]`` (NaN: excluded): as verified, and as shaped by the
-    objective.
-    """
-
-    group: Group
-    verified: Tensor
-    shaped: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class _Signal:
     """Advantages ``[P, G]`` of the kept groups, and which completions take part in the loss."""
 
@@ -150,6 +139,12 @@ class RLTrainer:
         self._seed = seed + earlier
         self._sampler = Sampler(self._problems, self._seed)
         self._params = config.sampling.params()
+        self._coefficient = parts.objective.entropy_bonus.coefficient
+
+    @property
+    def finished(self) -> bool:
+        """Whether every problem is solved, and the objective retires those that are."""
+        return self._sampler.left == 0
 
     def step(self, step: int) -> StepResult:
         """Samples groups until enough of them teach (or once, without dynamic sampling), and trains
@@ -161,21 +156,25 @@ class RLTrainer:
         if refresh is not None and step > 0 and step % refresh == 0:
             self._parts.learner.refresh_reference()
         collected = self._collect(step, clock)
+        measured = reward_metrics(collected.seen)
+        objective, bonus = self._at_entropy(measured["entropy"])
         signal = self._signal(collected.groups)
         batch = self._batch(collected.groups, signal)
         trained: dict[str, float] = {}
         if batch.groups:
             with clock("update"), addressed_dropout(self._seed, step):
-                trained = self._parts.learner.update(
-                    batch, self._parts.objective, (step, self.total)
-                )
+                trained = self._parts.learner.update(batch, objective, (step, self.total))
             self._parts.engine.version += 1
+            self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
+        retired, farewells = self._retire(collected.seen, step)
         sampled = sum(
             len(c.token_ids) for scored in collected.seen for c in scored.group.completions
         )
         metrics = {
-            **_reward_metrics(collected.seen),
+            **measured,
             **trained,
+            **bonus,
+            **retired,
             "groups": float(len(batch.groups)),
             "rounds": float(collected.rounds),
             "tokens": float(sampled),
@@ -185,10 +184,55 @@ class RLTrainer:
         return StepResult(
             metrics,
             self._rows(collected, signal, step + 1),
-            self._warnings(len(batch.groups), collected),
+            [*self._warnings(len(batch.groups), collected), *farewells],
         )
 
-    def _rows(self, collected: Collected[_Scored], signal: _Signal, step: int) -> list[Sample]:
+    def _at_entropy(self, entropy: float) -> tuple[Objective, dict[str, float]]:
+        """The objective of a step whose rollouts had this mean entropy, and what to log of it."""
+        objective = self._parts.objective.at_entropy(self._coefficient, entropy)
+        if objective.entropy_bonus.target is None:
+            return objective, {}
+        return objective, {
+            "entropy_bonus": objective.entropy_bonus.coefficient,
+            "entropy_coefficient": self._coefficient,
+            "entropy_sampled": entropy,
+        }
+
+    def _retire(
+        self, seen: Sequence[Scored], step: int
+    ) -> tuple[dict[str, float], list[tuple[str, str]]]:
+        """Draws the prompts that are solved no more. What to log, and warnings: when few are left,
+        and when none is.
+        """
+        if self._parts.objective.group_filter.retire_at is None:
+            return {}, []
+        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in seen]
+        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
+        before, wanted, whole = (
+            self._sampler.left,
+            self.config.prompts_per_step,
+            len(self._problems),
+        )
+        self._sampler.retire(
+            s.group.problem.id for s, done in zip(seen, solved, strict=True) if done
+        )
+        left = self._sampler.left
+        metrics = {"retired": float(whole - left)}
+        if left == 0:
+            message = (
+                f"all {whole} problems are solved and retired, so the stage ends after step "
+                f"{step + 1} of {self.total}; give it harder problems to go on"
+            )
+            return metrics, [("all_retired", message)]
+        if left < wanted <= before:
+            message = (
+                f"{left} of {whole} problems are left, the others are solved and retired; a step "
+                f"of {wanted} prompts now draws some of them more than once"
+            )
+            return metrics, [("few_left", message)]
+        return metrics, []
+
+    def _rows(self, collected: Collected[Scored], signal: _Signal, step: int) -> list[Sample]:
         """Every rollout of the step; those of groups that were left out have no advantage."""
         trained = {
             id(scored): values
@@ -201,10 +245,10 @@ class RLTrainer:
             for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
         ]
 
-    def _collect(self, step: int, clock: _Clock) -> Collected[_Scored]:
+    def _collect(self, step: int, clock: _Clock) -> Collected[Scored]:
         objective = self._parts.objective
 
-        def draw_and_score(drawn: Sequence[Drawn]) -> list[_Scored]:
+        def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
             problems = [draw.problem for draw in drawn]
             with clock("sample"):
                 completions = self._parts.engine.generate(
@@ -217,10 +261,10 @@ class RLTrainer:
             self._sampler,
             draw_and_score,
             reject=lambda scored: (
-                None if objective.keep_groups(scored.verified[None])[0] else _why_idle(scored)
+                None if objective.keep_groups(scored.verified[None])[0] else why_idle(scored)
             ),
             wanted=self.config.prompts_per_step,
-            max_rounds=objective.max_rounds if objective.refills else 1,
+            max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
         )
 
     def _request(self, draw: Drawn, step: int) -> Request:
@@ -237,7 +281,7 @@ class RLTrainer:
 
     def _score(
         self, problems: Sequence[Problem], completions: Sequence[Sequence[Completion]]
-    ) -> list[_Scored]:
+    ) -> list[Scored]:
         """Each problem's group, verified and shaped."""
         verdicts = self._parts.verifier.verify(
             [p for p, group in zip(problems, completions, strict=True) for _ in group],
@@ -252,9 +296,9 @@ class RLTrainer:
         lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
         shaped = self._parts.objective.shape_rewards(verified, lengths, self._params.max_tokens)
-        return [_Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
+        return [Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
 
-    def _signal(self, kept: Sequence[_Scored]) -> _Signal:
+    def _signal(self, kept: Sequence[Scored]) -> _Signal:
         """Advantages over all kept groups at once: a batch's deviation needs the whole batch."""
         if not kept:
             nothing = torch.zeros(0, self.config.group_size)
@@ -268,7 +312,7 @@ class RLTrainer:
         rewards, weights = torch.stack([s.shaped for s in kept]), None
         if objective.by_part:
             penalty = (rewards - verified).nan_to_num()
-            rewards, weights = _reward_parts([s.group for s in kept], self._parts.weights, penalty)
+            rewards, weights = reward_parts([s.group for s in kept], self._parts.weights, penalty)
         advantages = objective.advantages(rewards, lengths, weights)
         return _Signal(advantages, objective.keep(verified, truncated))
 
@@ -287,7 +331,7 @@ class RLTrainer:
                 f"{common or failed[0].outcome}"
             )
 
-    def _batch(self, kept: Sequence[_Scored], signal: _Signal) -> TrainBatch:
+    def _batch(self, kept: Sequence[Scored], signal: _Signal) -> TrainBatch:
         """Excluded completions leave here: they are in no numerator and no denominator."""
         groups = []
         for scored, values, included in zip(
@@ -304,7 +348,7 @@ class RLTrainer:
                 groups.append(TrainGroup(scored.group.completions[0].prompt_ids, sequences))
         return TrainBatch(groups, self._params.temperature)
 
-    def _warnings(self, trained: int, collected: Collected[_Scored]) -> tuple[tuple[str, str], ...]:
+    def _warnings(self, trained: int, collected: Collected[Scored]) -> tuple[tuple[str, str], ...]:
         """What a user should hear of at once, as (code, message)."""
         if not self._parts.objective.refills or trained >= self.config.prompts_per_step:
             return ()
@@ -313,7 +357,7 @@ class RLTrainer:
                 "too_few_informative_groups",
                 f"{collected.report}, of {self.config.prompts_per_step} wanted; choose problems "
                 "of medium difficulty, "
-                "raise group_size, or raise objective.max_rounds",
+                "raise group_size, or raise objective.group_filter.max_rounds",
             ),
         )
 
@@ -322,14 +366,23 @@ class RLTrainer:
         return self._parts.learner.state_tensors()
 
     def state(self) -> dict[str, Any]:
-        """The sampler's place in the data, and the policy version."""
-        return {"cursor": asdict(self._sampler.cursor), "version": self._parts.engine.version}
+        """The sampler's place in the data, the problems that are retired, the policy version, and
+        the coefficient of an entropy bonus with a target.
+        """
+        return {
+            "cursor": asdict(self._sampler.cursor),
+            "retired": self._sampler.retired,
+            "version": self._parts.engine.version,
+            "entropy_coefficient": self._coefficient,
+        }
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint, to the bit."""
         self._parts.learner.load_state_tensors(tensors)
-        self._sampler = Sampler(self._problems, self._seed, Cursor(**state["cursor"]))
+        cursor = Cursor(**state["cursor"])
+        self._sampler = Sampler(self._problems, self._seed, cursor, state["retired"])
         self._parts.engine.version = state["version"]
+        self._coefficient = state["entropy_coefficient"]
 
 
 class _Clock:
@@ -351,73 +404,3 @@ class _Clock:
         self.seconds[self._phase] = (
             self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
         )
-
-
-def _reward_parts(
-    groups: Sequence[Group], weights: Mapping[str, float], penalty: Tensor
-) -> tuple[Tensor, list[float]]:
-    """``[P, G, R]`` and the weights ``[R]``: a reward's parts by name, and then what the objective
-    added to it ``[P, G]``; NaN throughout where the whole could not be decided.
-    """
-    names = sorted({name for g in groups for v in g.verdicts for name in v.parts})
-    if not names:  # a verifier that gives one number
-        values = [[[v.reward] for v in g.verdicts] for g in groups]
-    else:
-        values = [
-            [
-                [None if v.reward is None else v.parts.get(name) for name in names]
-                for v in g.verdicts
-            ]
-            for g in groups
-        ]
-    undecided = float("nan")
-    numbers = [[[undecided if x is None else x for x in row] for row in g] for g in values]
-    parts = torch.tensor(numbers, dtype=penalty.dtype)
-    given = [weights.get(name, 1.0) for name in names] or [1.0]
-    return torch.cat([parts, penalty[:, :, None]], dim=2), [*given, 1.0]
-
-
-def _why_idle(scored: _Scored) -> str:
-    """Why a group's rewards are all alike, in two words."""
-    decided = {verdict.outcome for verdict in scored.group.verdicts} - UNDECIDED
-    if not decided:
-        return "undecided"
-    return (
-        "all right"
-        if decided == {Outcome.CORRECT}
-        else "all wrong"
-        if Outcome.CORRECT not in decided
-        else "all alike"
-    )
-
-
-def _reward_metrics(scored: Sequence[_Scored]) -> dict[str, float]:
-    """What the step sampled, whether or not it was trained on."""
-    verdicts = [v for s in scored for v in s.group.verdicts]
-    completions = [c for s in scored for c in s.group.completions]
-    tokens = sum(sum(c.loss_mask) for c in completions)
-    logprobs = sum(
-        lp for c in completions for lp, bit in zip(c.logprobs, c.loss_mask, strict=True) if bit
-    )
-    decided = [v for v in verdicts if v.reward is not None]
-    informative = int(group_filter.informative(torch.stack([s.verified for s in scored])).sum())
-    found = {
-        "reward": _mean([v.reward for v in decided if v.reward is not None]),
-        "accuracy": _mean([float(v.outcome is Outcome.CORRECT) for v in decided]),
-        "length": _mean([float(len(c.token_ids)) for c in completions]),
-        "truncated": _mean([float(c.finish == "length") for c in completions]),
-        # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token
-        # entropy.
-        "entropy": -logprobs / max(1, tokens),
-        "informative_groups": informative / max(1, len(scored)),
-    }
-    for outcome, count in Counter(v.outcome for v in verdicts).items():
-        found[f"outcome_{outcome}"] = count / len(verdicts)
-    for name in {name for v in verdicts for name in v.parts}:
-        parts = [v.parts[name] for v in verdicts if v.parts.get(name) is not None]
-        found[f"reward_{name}"] = _mean([part for part in parts if part is not None])
-    return found
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else float("nan")

@@ -87,6 +87,11 @@ class SFTTrainer:
         self._seed = seed
         self._epoch_order: tuple[int, list[int]] = (-1, [])
 
+    @property
+    def finished(self) -> bool:
+        """Never: examples can be shown again."""
+        return False
+
     def batch_at(self, step: int) -> list[Example]:
         """The examples of a step: a fresh shuffle every epoch, addressed by (seed, epoch)."""
         size, count = self.config.batch_size, len(self.examples)

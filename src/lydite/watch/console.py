@@ -57,7 +57,8 @@ class ConsoleView:
     """Shows events as they come: ``log.subscribe(view, replay=True)``, inside ``with view:``.
 
     With a terminal the view is redrawn in place; without one, a step line is printed at most every
-    ``plain_seconds``, and a line for each stage, evaluation and warning. ``clock`` is in seconds.
+    ``plain_seconds``, and a line for each stage, evaluation and warning. A warning that comes step
+    after step is told once and then counted. ``clock`` is in seconds.
     Events from before ``since`` (UTC, ISO 8601; the opening when not given) are taken in and not
     shown, so that a resumed run does not tell its past again.
     """
@@ -98,6 +99,8 @@ class ConsoleView:
     def __call__(self, event: Event) -> None:
         """Takes an event in and shows what changed."""
         self.progress.advance(event)
+        if isinstance(event, Warned) and self.progress.warned(event.subject) > 1:
+            return
         if not self._open or (self._since is not None and event.time < self._since):
             return
         try:
@@ -248,4 +251,6 @@ def _facts(stage: StageProgress) -> list[str]:
         shown.append(f"entropy {metrics['entropy']:.2f}")
     if "tokens_per_second" in metrics:
         shown.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
+    if stage.warnings > 1:
+        shown.append(f"{stage.warnings} warnings")
     return shown

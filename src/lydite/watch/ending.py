@@ -72,10 +72,19 @@ def ending(progress: RunProgress) -> RenderableType:
     if progress.done is not None and progress.done.files:
         parts += [Text(), *_files(progress)]
     if progress.warnings:
-        count = len(progress.warnings)
-        latest = shortened(printable(progress.warnings[-1].message), 300)
-        parts += [Text(), Text(f"{count} warning{'s' if count > 1 else ''}, the last: {latest}")]
+        parts += [Text(), *_warnings(progress)]
     return Group(*parts)
+
+
+def _warnings(progress: RunProgress) -> list[RenderableType]:
+    """The last of each subject, and how often it was warned of."""
+    lines: list[RenderableType] = []
+    for warning in {w.subject: w for w in progress.warnings}.values():
+        count = progress.warned(warning.subject)
+        at = f" at {warning.stage} step {warning.step}" if warning.stage else ""
+        times = f", {count} times, the last{at}" if count > 1 else at
+        lines.append(Text(f"Warning{times}: {shortened(printable(warning.message), 300)}"))
+    return lines
 
 
 def changes_table(rows: Sequence[Change]) -> Table:

@@ -147,6 +147,11 @@ class Warned(Event):
     def identity(self) -> tuple[object, ...]:
         return (self.kind, self.stage, self.step, self.code, self.message)
 
+    @property
+    def subject(self) -> tuple[str, str]:
+        """What it is about, step after step: of one subject the first is told, the rest counted."""
+        return (self.stage, self.code if self.stage and self.code else self.message)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDone(Event):

@@ -40,6 +40,7 @@ class StageProgress:
     evaluations: list[Evaluated] = field(default_factory=list)
     seconds: float | None = None
     artifact: str = ""
+    warnings: int = 0
 
 
 @dataclass(slots=True)
@@ -74,6 +75,8 @@ class RunProgress:
                 stage.evaluations.append(event)
             case Warned():
                 self.warnings.append(event)
+                if event.stage:
+                    self._stage(event.stage).warnings += 1
             case StageDone():
                 stage = self._stage(event.stage)
                 stage.seconds, stage.artifact = event.seconds, event.artifact
@@ -103,6 +106,9 @@ class RunProgress:
             stage.step = min(stage.step, event.step)
             del stage.rewards[stage.step :]
             stage.evaluations = [e for e in stage.evaluations if e.step <= event.step]
+            later = [w for w in self.warnings if w.stage == stage.name and w.step > event.step]
+            self.warnings = [w for w in self.warnings if w not in later]
+            stage.warnings -= len(later)
             self._pace.append((stage.step, datetime.fromisoformat(event.time)))
 
     def _step(self, event: StepDone) -> None:
@@ -117,6 +123,10 @@ class RunProgress:
             del stage.rewards[max(0, event.step - 1) :]
             stage.rewards.append(event.metrics["reward"])
         self._pace.append((event.step, datetime.fromisoformat(event.time)))
+
+    def warned(self, subject: tuple[str, str]) -> int:
+        """How often this was warned of (:attr:`lydite.watch.events.Warned.subject`)."""
+        return sum(warning.subject == subject for warning in self.warnings)
 
     @property
     def seconds_left(self) -> float | None:

@@ -1,0 +1,95 @@
+"""What a step's rollouts came to: groups with their rewards, and what they are on the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lydite.objective import group_filter
+from lydite.train.evaluate import UNDECIDED
+from lydite.types import Group, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A group with its rewards ``[G]`` (NaN: excluded): as verified, and as shaped by the
+    objective.
+    """
+
+    group: Group
+    verified: Tensor
+    shaped: Tensor
+
+
+def reward_parts(
+    groups: Sequence[Group], weights: Mapping[str, float], penalty: Tensor
+) -> tuple[Tensor, list[float]]:
+    """``[P, G, R]`` and the weights ``[R]``: a reward's parts by name, and then what the objective
+    added to it ``[P, G]``; NaN throughout where the whole could not be decided.
+    """
+    names = sorted({name for g in groups for v in g.verdicts for name in v.parts})
+    if not names:  # a verifier that gives one number
+        values = [[[v.reward] for v in g.verdicts] for g in groups]
+    else:
+        values = [
+            [
+                [None if v.reward is None else v.parts.get(name) for name in names]
+                for v in g.verdicts
+            ]
+            for g in groups
+        ]
+    undecided = float("nan")
+    numbers = [[[undecided if x is None else x for x in row] for row in g] for g in values]
+    parts = torch.tensor(numbers, dtype=penalty.dtype)
+    given = [weights.get(name, 1.0) for name in names] or [1.0]
+    return torch.cat([parts, penalty[:, :, None]], dim=2), [*given, 1.0]
+
+
+def why_idle(scored: Scored) -> str:
+    """Why a group's rewards are all alike, in two words."""
+    decided = {verdict.outcome for verdict in scored.group.verdicts} - UNDECIDED
+    if not decided:
+        return "undecided"
+    return (
+        "all right"
+        if decided == {Outcome.CORRECT}
+        else "all wrong"
+        if Outcome.CORRECT not in decided
+        else "all alike"
+    )
+
+
+def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
+    """What the step sampled, whether or not it was trained on."""
+    verdicts = [v for s in scored for v in s.group.verdicts]
+    completions = [c for s in scored for c in s.group.completions]
+    tokens = sum(sum(c.loss_mask) for c in completions)
+    logprobs = sum(
+        lp for c in completions for lp, bit in zip(c.logprobs, c.loss_mask, strict=True) if bit
+    )
+    decided = [v for v in verdicts if v.reward is not None]
+    informative = int(group_filter.informative(torch.stack([s.verified for s in scored])).sum())
+    found = {
+        "reward": _mean([v.reward for v in decided if v.reward is not None]),
+        "accuracy": _mean([float(v.outcome is Outcome.CORRECT) for v in decided]),
+        "length": _mean([float(len(c.token_ids)) for c in completions]),
+        "truncated": _mean([float(c.finish == "length") for c in completions]),
+        # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token
+        # entropy.
+        "entropy": -logprobs / max(1, tokens),
+        "informative_groups": informative / max(1, len(scored)),
+    }
+    for outcome, count in Counter(v.outcome for v in verdicts).items():
+        found[f"outcome_{outcome}"] = count / len(verdicts)
+    for name in {name for v in verdicts for name in v.parts}:
+        parts = [v.parts[name] for v in verdicts if v.parts.get(name) is not None]
+        found[f"reward_{name}"] = _mean([part for part in parts if part is not None])
+    return found
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")
