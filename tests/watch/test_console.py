@@ -107,7 +107,7 @@ def test_a_warning_of_every_step_is_told_once_and_counted() -> None:
         "warning  step 0: another",
         "warning rl step 1: 1 groups",
     ]
-    assert "warnings" not in [line for line in lines if line.startswith("step")][0]
+    assert "warnings" not in next(line for line in lines if line.startswith("step"))
     assert lines[-1].startswith("step     rl 4/9  reward 0.50  4 warnings")
     progress = folded(*notes, *warned)
     text = printed(ending(progress))
