@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from lydite.config import UserError
@@ -269,42 +267,3 @@ def test_bfloat16_inputs_are_summed_in_float32() -> None:
     )
     assert got.dtype == torch.float32
     assert got.item() == pytest.approx(0.125, abs=5e-3)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    seed=st.integers(0, 2**31),
-    rows=st.integers(1, 4),
-    width=st.integers(0, 5),
-    size=st.sampled_from([0.0, 1e-3, 1.0, 50.0, 1e4, 1e30]),
-    gain=st.sampled_from([0.0, 1.0, 1e6]),
-    density=st.sampled_from([0.0, 0.5, 1.0]),
-)
-def test_finite_in_finite_out(
-    seed: int, rows: int, width: int, size: float, gain: float, density: float
-) -> None:
-    noise = torch.Generator().manual_seed(seed)
-    draws = torch.randn(5, rows, width, generator=noise)
-    mask = torch.rand(rows, width, generator=noise) < density
-    for spec in SPECS:
-        policy = (draws[0] * size).requires_grad_()
-        objective = Objective.parse(spec).with_limit(5)
-        entropy = draws[3].abs() * size
-        picked = objective.pick(
-            policy=policy, entropy=entropy, advantages=draws[4] * gain, mask=mask
-        )
-        got, metrics = objective.loss(
-            policy=policy,
-            old=draws[1] * size,
-            behaviour=draws[2] * size,
-            reference=draws[3] * size,
-            advantages=draws[4] * gain,
-            mask=mask,
-            counts=Counts.of(mask),
-            entropy=entropy,
-            picked=picked,
-        )
-        got.backward()
-        assert got.isfinite() and policy.grad is not None and policy.grad.isfinite().all()
-        assert (policy.grad[~mask] == 0).all()
-        assert all(math.isfinite(value) for value in metrics.means().values())

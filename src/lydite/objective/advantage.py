@@ -154,6 +154,9 @@ SCALES: dict[str, Scale] = {
 # Bessel's correction, by the name of the estimator.
 STDS: dict[str, int] = {"population": 0, "sample": 1}
 
+# Rewards past this are held at it, so that their squares stay finite in float64.
+_LARGEST = 1e100
+
 
 def scaled_advantages(
     rewards: Float[Tensor, "P G"],
@@ -170,7 +173,7 @@ def scaled_advantages(
     Computed in float64, returned in the rewards' type.
     """
     excluded = torch.isnan(rewards)
-    values = rewards.masked_fill(excluded, 0.0).double()
+    values = rewards.masked_fill(excluded, 0.0).double().clamp(-_LARGEST, _LARGEST)
     result = (values - baseline.value(values, ~excluded, lengths)).masked_fill(excluded, 0.0)
     if scale.spread is not None:
         spread = scale.spread(result if scale.of_centred else values, ~excluded, bessel)

@@ -30,8 +30,9 @@ class Rule:
 def weighted_sum(
     parts: Float[Tensor, "P G R"], weights: Float[Tensor, " R"], rule: Rule
 ) -> Float[Tensor, "P G"]:
-    """``Σ_r w_r·r_r``: the reward itself when there is one part."""
-    return (parts * weights).sum(dim=2)
+    """``Σ_r w_r·r_r``: the reward itself when there is one part. Finite if the rewards are."""
+    most = torch.finfo(parts.dtype).max / parts.shape[2]
+    return (parts * weights).clamp(-most, most).sum(dim=2)
 
 
 def pass_at_k(

@@ -19,6 +19,10 @@ from lydite.objective.token_filter import TOKEN_FILTERS
 if TYPE_CHECKING:
     from lydite.objective.objective import Objective
 
+# Far past any log-probability or entropy in nats, and any advantage: held within these, no finite
+# input makes a product or a sum overflow float32. What is infinite stays so, to be seen.
+LARGEST, LARGEST_ADVANTAGE = 1e15, 1e12
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -49,10 +53,14 @@ class Sum:
         return Sum(self.value if value is None else value, {**self.measured, **measured})
 
 
-def inside(values: Tensor, live: Tensor) -> Tensor:
-    """Values in at least float32, 0 outside the mask: padding harms neither value nor gradient."""
+def inside(values: Tensor, live: Tensor, largest: float = LARGEST) -> Tensor:
+    """Values in at least float32, 0 outside the mask: padding harms neither value nor gradient.
+
+    Finite ones are held within ``±largest``.
+    """
     wide = torch.promote_types(values.dtype, torch.float32)
-    return values.to(wide).masked_fill(~live, 0.0)
+    kept = values.to(wide).masked_fill(~live, 0.0)
+    return torch.where(kept.isinf(), kept, kept.clamp(-largest, largest))
 
 
 def total(

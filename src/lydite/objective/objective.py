@@ -36,7 +36,7 @@ from lydite.objective.correction import CORRECTIONS
 from lydite.objective.credit import CREDITS, Rule
 from lydite.objective.entropy import following, in_force
 from lydite.objective.group_filter import FILTERS, informative, solved
-from lydite.objective.loss import Given, inside, total
+from lydite.objective.loss import LARGEST_ADVANTAGE, Given, inside, total
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
 from lydite.objective.settings import (
@@ -389,7 +389,7 @@ class Objective:
             live=live,
             policy=inside(policy, live),
             start=inside(policy if old is None else old, live).detach(),
-            signal=inside(signal, live),
+            signal=inside(signal, live, LARGEST_ADVANTAGE),
             behaviour=fixed(behaviour),
             reference=fixed(reference),
             entropy=None if entropy is None else inside(entropy, live),
