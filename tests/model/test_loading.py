@@ -368,6 +368,12 @@ def test_estimate_counts_what_is_loaded(tmp_path: Path) -> None:
         assert found.parameters == sum(p.numel() for p in parameters)
         assert found.trainable == sum(p.numel() for p in parameters if p.requires_grad)
         assert found.weights == sum(p.numel() * p.element_size() for p in parameters)
+    adapted_one = config(lora={"rank": 2})
+    assert estimate_memory(adapted_one, Workload(10, 64, reference=True)).reference == 0
+    renewed = Workload(10, 64, reference=True, refreshed=True)
+    adapter = [p for p in load_policy(adapted_one).model.parameters() if p.requires_grad]
+    size = sum(p.numel() * p.element_size() for p in adapter)
+    assert estimate_memory(adapted_one, renewed).reference == size > 0
     save_policy(load_policy(config()), tmp_path / "model")
     local = estimate_memory(
         validate(ModelConfig, {"path": str(tmp_path / "model")}), Workload(10, 64)

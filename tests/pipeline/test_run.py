@@ -142,6 +142,7 @@ def test_a_stage_whose_problems_are_all_solved_ends_early(tmp_path: Path) -> Non
     stage = rl_stage(name="rl", steps=9, prompts_per_step=15, objective="grpo+retire_solved")
     values = recipe([stage, sft_stage(name="after", steps=1)], tmp_path)
     values["verifier"]["function"] = f"{easy}:easy"
+    values["evaluation"]["every"] = values["checkpoint"]["every"] = 5
     file = write(values, tmp_path / "recipe.yaml")
     # 15 of 20 problems, and then 5 that are drawn three times: all right.
     for kill in ("lydite.pipeline.runner:save_policy", "lydite.pipeline.runner:save_artifact"):

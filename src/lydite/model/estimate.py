@@ -39,12 +39,14 @@ class Workload:
     """What a step asks of the machine.
 
     ``cache_tokens`` is how many tokens rollout keeps keys and values of at once, ``train_tokens``
-    the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference.
+    the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference,
+    ``refreshed`` whether that is renewed.
     """
 
     cache_tokens: int
     train_tokens: int
     reference: bool = False
+    refreshed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +107,15 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
     sizes = [(p.numel(), p.element_size(), p.requires_grad) for p in model.parameters()]
     trained = [(count, size) for count, size, trains in sizes if trains]
     weights = sum(count * size for count, size, _ in sizes)
+    # With LoRA the reference is the policy without its adapter, or with a copy of an older one.
+    adapter = sum(count * size for count, size in trained) if workload.refreshed else 0
     return MemoryEstimate(
         parameters=sum(count for count, _, _ in sizes),
         trainable=sum(count for count, _ in trained),
         weights=weights,
         gradients=sum(count * size for count, size in trained),
         optimizer=sum(count * (8 if size >= 4 else 12) for count, size in trained),
-        # With LoRA the reference is the policy without its adapter.
-        reference=weights if workload.reference and config.lora is None else 0,
+        reference=0 if not workload.reference else weights if config.lora is None else adapter,
         cache=workload.cache_tokens * cache_bytes_per_token(shape, dtype),
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing

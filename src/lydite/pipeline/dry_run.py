@@ -197,10 +197,14 @@ def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
         min(recipe.engine.max_rows, s.prompts_per_step * s.group_size) * s.sampling.max_tokens
         for s in rl
     ]
-    reference = any(stage.build_objective().needs_reference for stage in rl)
-    estimate = estimate_memory(
-        recipe.model, Workload(max(rows, default=0), max(budgets), reference), device
+    objectives = [stage.build_objective() for stage in rl]
+    work = Workload(
+        max(rows, default=0),
+        max(budgets),
+        reference=any(objective.needs_reference for objective in objectives),
+        refreshed=any(objective.kl.refresh is not None for objective in objectives),
     )
+    estimate = estimate_memory(recipe.model, work, device)
     lines = tuple(f"{what}: {size}" for what, size in estimate.rows())
     available = _available(device)
     if available is not None and estimate.total > available:

@@ -380,9 +380,10 @@ class RLTrainer:
         """Goes on from a checkpoint, to the bit."""
         self._parts.learner.load_state_tensors(tensors)
         cursor = Cursor(**state["cursor"])
-        self._sampler = Sampler(self._problems, self._seed, cursor, state["retired"])
+        # A checkpoint from before these were carried has none of them.
+        self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))
         self._parts.engine.version = state["version"]
-        self._coefficient = state["entropy_coefficient"]
+        self._coefficient = state.get("entropy_coefficient", self._coefficient)
 
 
 class _Clock:
