@@ -142,14 +142,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class TrainSequence:
-    """One completion as the learner sees it. ``advantages`` is one number per token, or a single
-    one for all.
+    """One completion as the learner sees it. ``advantage`` is one number for all of its tokens, or
+    one for each.
+
+    Where a critic judged it, ``values`` and ``returns`` have a number for each token: what the
+    critic said before the update, and what it should have said. Else they are empty.
     """
 
     token_ids: Sequence[int]
     loss_mask: Sequence[int]
     behaviour: Sequence[float]
-    advantage: float
+    advantage: float | Sequence[float]
+    values: Sequence[float] = ()
+    returns: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ made of.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -49,6 +50,40 @@ def _score_padded(
     """The plain way: every sequence whole, padded on the right, through the model's own forward
     pass.
     """
+    padded = pad_whole(prompts, completions, policy.device)
+    logits = policy.model(
+        input_ids=padded.input_ids, attention_mask=padded.attention_mask, use_cache=False
+    ).logits
+    rows = padded.before_each(logits)
+    log_p = (rows.to(torch.promote_types(rows.dtype, torch.float32)) / temperature).log_softmax(-1)
+    logprobs = log_p.gather(2, padded.targets[..., None]).squeeze(2)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return logprobs.masked_fill(~padded.real, 0.0), entropy.masked_fill(~padded.real, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeSequences:
+    """Prompts with their completions, less the last token, padded on the right ``[B, W]``.
+
+    Each ``[B, T]``: ``targets`` are the completions' tokens, ``place`` is where the one before each
+    lies, ``real`` whether there is one.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    place: Tensor
+    targets: Tensor
+    real: Tensor
+
+    def before_each(self, states: Tensor) -> Tensor:
+        """From ``[B, W, d]``, all tokens, to ``[B, T, d]``, the one before each target."""
+        return states.gather(1, self.place[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def pad_whole(
+    prompts: Sequence[Ids], completions: Sequence[Sequence[Ids]], device: str
+) -> WholeSequences:
+    """Every sequence whole, for a model that cannot run on flat tokens."""
     pairs = [
         (list(p), list(c)) for p, group in zip(prompts, completions, strict=True) for c in group
     ]
@@ -66,13 +101,4 @@ def _score_padded(
         place[row, :size] = torch.arange(size) + len(prompt) - 1
         targets[row, :size] = torch.tensor(completion)
         real[row, :size] = True
-    device = policy.device
-    logits = policy.model(
-        input_ids=ids.to(device), attention_mask=attention.to(device), use_cache=False
-    ).logits
-    rows = logits.gather(1, place.to(device)[..., None].expand(-1, -1, logits.shape[-1]))
-    log_p = (rows.to(torch.promote_types(rows.dtype, torch.float32)) / temperature).log_softmax(-1)
-    logprobs = log_p.gather(2, targets.to(device)[..., None]).squeeze(2)
-    entropy = -(log_p.exp() * log_p).sum(-1)
-    outside = ~real.to(device)
-    return logprobs.masked_fill(outside, 0.0), entropy.masked_fill(outside, 0.0)
+    return WholeSequences(*(x.to(device) for x in (ids, attention, place, targets, real)))

@@ -23,11 +23,15 @@ Statistic = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """``value`` is what is subtracted. ``compares``: it is made of the group's rewards."""
+    """``value`` is what is subtracted. ``compares``: it is made of the group's rewards.
+
+    ``learned``: a critic has one for every token, which :mod:`lydite.objective.gae` subtracts.
+    """
 
     value: Statistic
     compares: bool
     needs_lengths: bool = False
+    learned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +39,13 @@ class Scale:
     """``spread`` takes (rewards, included, Bessel's correction); ``None`` is no division.
 
     ``within_group``: it is made of the group's rewards alone. ``of_centred``: its rewards come with
-    the baseline subtracted.
+    the baseline subtracted. ``of_tokens``: it is taken over the advantages of single tokens.
     """
 
     spread: Callable[[Tensor, Tensor, int], Tensor] | None
     within_group: bool
     of_centred: bool = False
+    of_tokens: bool = False
 
 
 def no_baseline(
@@ -139,6 +144,7 @@ BASELINES: dict[str, Baseline] = {
     "group_mean": Baseline(group_mean, compares=True),
     "leave_one_out": Baseline(leave_one_out, compares=True),
     "length_weighted": Baseline(length_weighted, compares=True, needs_lengths=True),
+    "critic": Baseline(no_baseline, compares=False, learned=True),
 }
 
 SCALES: dict[str, Scale] = {
@@ -149,6 +155,7 @@ SCALES: dict[str, Scale] = {
     "reward_mean": Scale(reward_mean, within_group=True),
     "bernoulli_std": Scale(bernoulli_std, within_group=True),
     "informative_share": Scale(informative_share, within_group=False),
+    "token_std": Scale(None, within_group=False, of_tokens=True),
 }
 
 # Bessel's correction, by the name of the estimator.

@@ -26,6 +26,8 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "group_mean": "b = mean(r₁ … r_G)",
         "leave_one_out": "bᵢ = mean(rⱼ, j ≠ i)",
         "length_weighted": "b = Σ|oᵢ|rᵢ / Σ|oᵢ|",
+        "critic": "Aₜ = Σₖ (γλ)ᵏ·δₜ₊ₖ,  δₜ = rₜ + γVₜ₊₁ − Vₜ of a critic V,  λ = {gae.lam:g}, "
+        "γ = {gae.gamma:g},  r on the last token",
     },
     "scale": {
         "none": "A = r − b",
@@ -35,6 +37,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "reward_mean": "A = (r − b) / mean(r₁ … r_G)",
         "bernoulli_std": "A = (r − b) / √(b(1 − b))",
         "informative_share": "A = (r − b) / share of completions in groups of unequal rewards",
+        "token_std": "A = (Aₜ − mean) / std of all tokens of the step  ({std})",
     },
     "ratio": {
         "token": "ρₜ = π(oₜ) / {under}(oₜ)",
@@ -112,10 +115,26 @@ def describe(objective: Objective) -> list[str]:
     if objective.kl.coefficient > 0:
         shown.append("kl.place")
     texts = {key: FORMULAS[key][settings[key]].format(**values) for key in shown}
+    if objective.needs_values:
+        texts |= _of_critic(objective, texts)
     if objective.dual_clip is not None:
         texts["surrogate"] += f", at least {objective.dual_clip:g}·A where A < 0"
     lines = [f"{key.split('.')[0]}: {text}" for key, text in texts.items() if text]
     return [*_before(objective), *lines, *_after(objective)]
+
+
+def _of_critic(objective: Objective, texts: Mapping[str, str]) -> dict[str, str]:
+    """What reads otherwise where a critic gives every token an advantage of its own."""
+    found = {}
+    if objective.scale == "none":
+        found["scale"] = "A = Aₜ"
+    if objective.kl_in_token_rewards:
+        found["kl.place"] = (
+            texts["kl.place"]
+            .replace("advantages less", "rₜ less")
+            .replace(" of the tokens ahead", "")
+        )
+    return found
 
 
 def _before(objective: Objective) -> list[str]:
@@ -138,6 +157,10 @@ def _after(objective: Objective) -> list[str]:
     if objective.group_filter.retire_at is not None:
         share = f"{objective.group_filter.retire_at:.3g}"
         lines.append(f"retire: a prompt is drawn no more once {share} of its group is right")
+    if objective.needs_values:
+        limit = objective.gae.value_clip
+        held = "" if limit is None else f", V held within {limit:g} of V_old where that is worse"
+        lines.append(f"critic: learns by ½·(V − R)², R = Aₜ + V_old{held}")
     if objective.mask_truncated:
         lines.append("mask_truncated: completions that hit the limit leave the loss")
     return lines

@@ -83,6 +83,8 @@ def _with_kl_reward(objective: Objective, given: Given) -> Tensor:
     kl = objective.kl
     if given.reference is None or kl.coefficient == 0 or not PLACES[kl.place]:
         return given.signal
+    if objective.kl_in_token_rewards:  # They are in the advantages already.
+        return given.signal
     drift = log_ratio(given.reference, given.start)
     return given.signal - kl.coefficient * to_go(ESTIMATORS[kl.estimator].value(drift))
 

@@ -35,12 +35,15 @@ from lydite.objective.aggregate import Counts
 from lydite.objective.correction import CORRECTIONS
 from lydite.objective.credit import CREDITS, Rule
 from lydite.objective.entropy import following, in_force
+from lydite.objective.gae import credit_tokens
 from lydite.objective.group_filter import FILTERS, informative, solved
+from lydite.objective.kl import PLACES
 from lydite.objective.loss import LARGEST_ADVANTAGE, Given, inside, total
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
 from lydite.objective.settings import (
     BOUNDS,
+    GAE,
     HEADS,
     KL,
     WHOLE,
@@ -58,8 +61,9 @@ from lydite.objective.settings import (
 from lydite.objective.spec import read
 from lydite.objective.surrogate import ANCHORS, Clip
 from lydite.objective.token_filter import TOKEN_FILTERS
+from lydite.objective.value import value_loss
 
-_NO_KL, _NO_CORRECTION, _NO_FILTER = KL(), Correction(), TokenFilter()
+_NO_KL, _NO_CORRECTION, _NO_FILTER, _GAE = KL(), Correction(), TokenFilter(), GAE()
 _NO_BONUS, _ALL_GROUPS = EntropyBonus(), GroupFilter()
 
 TokenOrSequence = Float[Tensor, "B T"] | Float[Tensor, " B"]
@@ -81,13 +85,15 @@ class Objective:
     pass_k: int = setting(4, "The k of pass_at_k, in completions.")
     baseline: str = setting(
         "group_mean",
-        "Subtracted from it: group_mean, leave_one_out, length_weighted, batch_mean, none.",
+        "Subtracted from it: group_mean, leave_one_out, length_weighted, batch_mean, none; or "
+        "critic, which values every token.",
     )
     scale: str = setting(
         "group_std",
         "What advantages are divided by: group_std, batch_std, advantage_std (of the batch), "
-        "reward_mean, bernoulli_std, informative_share, none.",
+        "reward_mean, bernoulli_std, informative_share, token_std (with a critic), none.",
     )
+    gae: GAE = setting(_GAE, "Advantages of tokens, with a critic.")  # noqa: RUF009
     std: str = setting("population", "Estimator of the standard deviation: population, sample.")
     std_eps: float = setting(0.0, "Added to what is divided by; peers use 1e-4 or 1e-6.")
     ratio: str = setting(
@@ -184,6 +190,23 @@ class Objective:
     def needs_reference(self) -> bool:
         """Whether the loss needs reference log-probs."""
         return self.kl.coefficient > 0
+
+    @property
+    def needs_values(self) -> bool:
+        """Whether advantages are of single tokens and need a critic's values:
+        :meth:`token_advantages`.
+        """
+        return BASELINES[self.baseline].learned
+
+    @property
+    def kl_in_token_rewards(self) -> bool:
+        """Whether the KL is in the rewards that :meth:`token_advantages` adds up."""
+        return self.needs_values and self.needs_reference and PLACES[self.kl.place]
+
+    @property
+    def loss_needs_reference(self) -> bool:
+        """Whether it is the loss that needs reference log-probs."""
+        return self.needs_reference and not self.kl_in_token_rewards
 
     @property
     def needs_behaviour(self) -> bool:
@@ -289,7 +312,7 @@ class Objective:
         A third dimension holds the parts of a reward, weighed by ``weights`` (1 each);
         ``lengths`` are in tokens. A group with nothing to compare (equal rewards, one survivor,
         none) gets exactly 0. An excluded completion must also leave the loss mask: see
-        :meth:`keep`.
+        :meth:`keep`. With a critic this is the reward of each, for :meth:`token_advantages`.
 
         Raises:
             UserError: the baseline weighs by length, and lengths are missing.
@@ -312,6 +335,38 @@ class Objective:
             self.std_eps,
             lengths,
         )
+
+    def token_advantages(
+        self,
+        *,
+        rewards: Float[Tensor, " B"],
+        values: Float[Tensor, "B T"],
+        mask: Shaped[Tensor, "B T"],
+        old: Float[Tensor, "B T"] | None = None,
+        reference: Float[Tensor, "B T"] | None = None,
+    ) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+        """Advantages of every token of a **whole** rollout, and the returns that the critic learns.
+
+        ``rewards`` are those of :meth:`advantages`, ``values`` the critic's before each token;
+        ``old`` and ``reference`` log-probs are for a KL in the reward. Both results are 0 outside
+        the mask and without gradient. Computed in float64, returned in the values' type.
+
+        Raises:
+            UserError: a KL in the reward, and its log-probs are missing.
+        """
+        return credit_tokens(self, rewards, values, mask.bool(), old, reference)
+
+    def value_loss(
+        self,
+        *,
+        values: Float[Tensor, "B T"],
+        before: Float[Tensor, "B T"],
+        returns: Float[Tensor, "B T"],
+        mask: Shaped[Tensor, "B T"],
+        counts: Counts,
+    ) -> tuple[Float[Tensor, ""], Metrics]:
+        """The critic's loss of one micro-batch, see :func:`lydite.objective.value.value_loss`."""
+        return value_loss(values, before, returns, mask.bool(), counts, self.gae.value_clip)
 
     def pick(
         self,
@@ -410,7 +465,7 @@ class Objective:
         entropy: Tensor | None,
         picked: Tensor | None,
     ) -> None:
-        if self.needs_reference and reference is None:
+        if self.loss_needs_reference and reference is None:
             raise UserError(
                 f"objective.kl: {self.kl.coefficient} needs reference log-probs; "
                 "pass them or set kl: 0"

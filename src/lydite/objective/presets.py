@@ -19,11 +19,15 @@ Setting = str | float | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """``settings`` over the defaults of :class:`Objective`, by key; ``about`` in a few words."""
+    """``settings`` over the defaults of :class:`Objective`, by key; ``about`` in a few words.
+
+    ``fixes`` are those of them without which it is another algorithm.
+    """
 
     settings: Mapping[str, Setting]
     source: str
     about: str
+    fixes: Mapping[str, Setting] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,22 @@ PRESETS: dict[str, Preset] = {
         {**_GRPO, "scale": "advantage_std", "aggregation": "token_mean"},
         "REINFORCE++, arXiv 2501.03262, its variant with a baseline",
         "group mean, then whitened over the batch",
+    ),
+    # RLHF's KL in the reward is the patch kl_in_reward: a reward that can be checked needs none.
+    # λ = 0.95, as RLHF has it, did much worse than λ = 1 on long reasoning (R1, 2501.12948v2).
+    "ppo": Preset(
+        {
+            **_GRPO,
+            "baseline": "critic",
+            "scale": "token_std",
+            "aggregation": "token_mean",
+            "gae": 1.0,
+            "gae.gamma": 1.0,
+            "gae.value_clip": 0.2,
+        },
+        "PPO, arXiv 1707.06347, as in RLHF, arXiv 2203.02155; λ = 1 as in R1, arXiv 2501.12948",
+        "a critic's values as the baseline of each token (GAE), whitened",
+        fixes={"baseline": "critic"},
     ),
     "gpg": Preset(
         {

@@ -91,8 +91,22 @@ class GroupFilter:
     )
 
 
-Record = KL | Correction | TokenFilter | EntropyBonus | GroupFilter
+@dataclass(frozen=True)
+class GAE:
+    """Advantages of tokens from a critic's values, and how the critic learns."""
+
+    lam: float = setting(
+        1.0, "λ: 1 is the return less the value, 0 trusts the critic from the next token on."
+    )
+    gamma: float = setting(1.0, "γ: what a reward is worth one token earlier.")
+    value_clip: float | None = setting(
+        0.2, "How far a value may move before it stops learning from a rollout; unset: no limit."
+    )
+
+
+Record = KL | Correction | TokenFilter | EntropyBonus | GroupFilter | GAE
 RECORDS: dict[str, type[Record]] = {
+    "gae": GAE,
     "kl": KL,
     "correction": Correction,
     "token_filter": TokenFilter,
@@ -122,6 +136,9 @@ CHOICES: dict[str, Mapping[str, object]] = {
 # key: (lowest, whether the lowest itself is allowed, highest, whether None is allowed)
 BOUNDS: dict[str, tuple[float, bool, float, bool]] = {
     "pass_k": (1, True, math.inf, False),
+    "gae": (0.0, True, 1.0, False),
+    "gae.gamma": (0.0, True, 1.0, False),
+    "gae.value_clip": (0.0, False, math.inf, True),
     "std_eps": (0.0, True, math.inf, False),
     "clip_low": (0.0, False, math.inf, True),
     "clip_high": (0.0, False, math.inf, True),
@@ -213,6 +230,7 @@ def check_meaning(settings: Mapping[str, Any]) -> None:
         UserError: the two choices and what to do.
     """
     _check_surrogate(settings)
+    _check_critic(settings)
     _check_groups(settings)
     if settings["fixed_length"] is not None and settings["aggregation"] != "fixed_length":
         raise UserError(
@@ -275,6 +293,28 @@ def _check_surrogate(settings: Mapping[str, Any]) -> None:
             f"objective.ratio: {settings['ratio']} means nothing to surrogate {name}; "
             f"use ratio: {uses.only_ratio}"
         )
+
+
+def _check_critic(settings: Mapping[str, Any]) -> None:
+    baseline, scale = settings["baseline"], settings["scale"]
+    learned, of_tokens = BASELINES[baseline].learned, SCALES[scale].of_tokens
+    if learned and not of_tokens and SCALES[scale].spread is not None:
+        raise UserError(
+            f"objective.scale: {scale} is of whole completions, and baseline {baseline} gives each "
+            "token an advantage of its own; use scale: token_std or none"
+        )
+    if of_tokens and not learned:
+        raise UserError(
+            f"objective.scale: {scale} is taken over tokens, which baseline {baseline} does not "
+            "tell apart; use scale: batch_std, or baseline: critic"
+        )
+    for field in dataclasses.fields(GAE):
+        key = canonical(f"gae.{field.name}")
+        if not learned and settings[key] != field.default:
+            raise UserError(
+                f"objective.{key}: {settings[key]} means nothing to baseline {baseline}; leave it "
+                "out or use baseline: critic"
+            )
 
 
 def _check_groups(settings: Mapping[str, Any]) -> None:

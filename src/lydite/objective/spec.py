@@ -33,7 +33,9 @@ class Spec:
         """
         merged = _merge(self.patches)
         _refuse_contradicted(self.patches, self.overrides)
-        return {**PRESETS[self.preset].settings, **merged, **self.overrides}
+        preset = PRESETS[self.preset]
+        _refuse_another(self.preset, preset.fixes, self.patches, self.overrides)
+        return {**preset.settings, **merged, **self.overrides}
 
 
 def read(spec: object, keys: Iterable[str], heads: Mapping[str, str]) -> Spec:
@@ -129,6 +131,23 @@ def _merge(patches: Mapping[str, Patch]) -> dict[str, Setting]:
                 )
             merged[key], setter[key] = value, name
     return merged
+
+
+def _refuse_another(
+    preset: str,
+    fixes: Mapping[str, Setting],
+    patches: Mapping[str, Patch],
+    overrides: Mapping[str, Setting],
+) -> None:
+    """What a preset stands for cannot be patched away."""
+    given = {repr(name): patch.settings for name, patch in patches.items()}
+    for by, settings in {**given, "this spec": overrides}.items():
+        for key, value in fixes.items():
+            if settings.get(key, value) != value:
+                raise UserError(
+                    f"objective: {preset!r} and {by} contradict each other ({key}: {value} against "
+                    f"{settings[key]}); leave one out or use another preset"
+                )
 
 
 def _refuse_contradicted(patches: Mapping[str, Patch], overrides: Mapping[str, Setting]) -> None:

@@ -346,7 +346,9 @@ class _Run:
             )
         objective = stage.build_objective()
         reference = Reference(policy) if objective.needs_reference else None
-        learner = Learner(policy, stage.optimizer, stage.update, reference)
+        learner = Learner(
+            policy, stage.optimizer, stage.update, reference, stage.build_critic(policy)
+        )
         rewards = self._recipe.verifier.rewards
         parts = RLParts(
             engine,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lydite.types import TrainBatch, TrainGroup
+from lydite.objective.aggregate import Counts
+from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 T = TypeVar("T")
 
@@ -88,3 +89,18 @@ def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     """
     cut = [batch.groups[part::parts] for part in range(min(parts, len(batch.groups)))]
     return [TrainBatch(groups, batch.temperature) for groups in cut]
+
+
+def step_counts(batch: TrainBatch) -> Counts:
+    """What the whole optimiser step holds: the denominators of every micro-batch's loss."""
+    sizes = [[sum(s.loss_mask) for s in group.sequences] for group in batch.groups]
+    return Counts(
+        tokens=sum(n for group in sizes for n in group),
+        sequences=sum(n > 0 for group in sizes for n in group),
+        prompts=sum(any(group) for group in sizes),
+    )
+
+
+def members(pieces: Iterable[Piece]) -> list[TrainSequence]:
+    """The completions of a micro-batch, in the order of its rows."""
+    return [piece.group.sequences[m] for piece in pieces for m in piece.members]

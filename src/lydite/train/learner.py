@@ -7,26 +7,30 @@ memory that takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
-from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
 from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
-from lydite.train.batching import Piece, micro_batches, split_groups
+from lydite.train.batching import Piece, members, micro_batches, split_groups, step_counts
+from lydite.train.critic import Critic, judged
+from lydite.train.fields import advantages_of, field_of, padded
+from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
+
+CRITIC = "critic."
+"""Before the names of the critic's tensors in a checkpoint."""
 
 
 class UpdateConfig(Config):
@@ -47,6 +51,12 @@ class UpdateConfig(Config):
 
 class LearnerLike(Protocol):
     """What the RL loop asks of a learner, here or on a cluster."""
+
+    def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
+        """For an objective that needs values: the rollout, whose advantages are rewards, with those
+        of its tokens, and what its critic measures.
+        """
+        ...
 
     def update(
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
@@ -72,17 +82,33 @@ class Learner:
         optimizer: OptimizerConfig,
         update: UpdateConfig,
         reference: Reference | None = None,
+        critic: Critic | None = None,
     ) -> None:
         self.policy = policy
         self.config = update
         self.optimizer = Optimizer(policy.model, optimizer)
         self._reference = reference
+        self.critic = critic
+
+    def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
+        """See :class:`LearnerLike`. Old and reference log-probabilities are those of the policy
+        before this rollout's first step.
+        """
+        assert self.critic is not None, "an objective that needs values needs a critic"
+        in_reward = objective.kl_in_token_rewards
+        return judged(
+            batch,
+            objective,
+            self.critic.values(batch),
+            self.logprobs(batch) if in_reward else None,
+            self.reference_logprobs(batch) if in_reward else None,
+        )
 
     def update(
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
     ) -> dict[str, float]:
         """One or several optimiser steps on a rollout; metrics averaged over all the tokens trained
-        on.
+        on. A critic takes a step on each minibatch before the policy does.
 
         With one step per rollout the policy is its own old policy and the ratio is exactly 1, so
         old log-probabilities are only computed when there are more.
@@ -91,20 +117,28 @@ class Learner:
         stale = self.config.steps_per_rollout > 1
         olds = [self.logprobs(mini) if stale else None for mini in minis]
         references = [
-            self.reference_logprobs(mini) if objective.needs_reference else None for mini in minis
+            self.reference_logprobs(mini) if objective.loss_needs_reference else None
+            for mini in minis
         ]
         rollout, rollouts = progress
         metrics = Metrics()
-        norm = lr = 0.0
+        last: dict[str, float] = {}
+        waits = self.critic is not None and rollout < self.critic.config.warmup
         for index in range(self.config.epochs * len(minis)):
             mini = index % len(minis)
+            step = rollout * self.config.steps_per_rollout + index
+            total = rollouts * self.config.steps_per_rollout
+            if self.critic is not None:
+                found, norm = self.critic.update(minis[mini], objective, step, total)
+                metrics, last["critic_grad_norm"] = metrics + found, norm
+            if waits:
+                continue
             with fast_products(self.policy.model):
                 found = self._accumulate(minis[mini], objective, olds[mini], references[mini])
             metrics = metrics + found
-            step = rollout * self.config.steps_per_rollout + index
-            lr = lr_at(self.optimizer.config, step, rollouts * self.config.steps_per_rollout)
-            norm = self.optimizer.step(lr)
-        return {**metrics.means(), "grad_norm": norm, "lr": lr}
+            last["lr"] = lr_at(self.optimizer.config, step, total)
+            last["grad_norm"] = self.optimizer.step(last["lr"])
+        return {**metrics.means(), **last}
 
     def _accumulate(
         self,
@@ -123,26 +157,20 @@ class Learner:
         taught = batch if objective.moves_idle else teaching(batch)
         for pieces in micro_batches(taught, self.config.tokens_per_micro_batch):
             policy, entropy = self._score(pieces, batch.temperature)
-            rows = [row for piece in pieces for row in piece.rows]
+            rows, sequences = [row for piece in pieces for row in piece.rows], members(pieces)
             loss, found = objective.loss(
                 policy=policy,
-                old=None if olds is None else _padded([olds[r] for r in rows], policy),
-                behaviour=_field(pieces, "behaviour", policy),
+                old=None if olds is None else padded([olds[r] for r in rows], policy),
+                behaviour=field_of(sequences, "behaviour", policy),
                 reference=None
                 if references is None
-                else _padded([references[r] for r in rows], policy),
-                advantages=torch.tensor(
-                    [p.group.sequences[m].advantage for p in pieces for m in p.members],
-                    dtype=policy.dtype,
-                    device=policy.device,
-                ),
-                mask=_field(pieces, "loss_mask", policy),
+                else padded([references[r] for r in rows], policy),
+                advantages=advantages_of(sequences, policy),
+                mask=field_of(sequences, "loss_mask", policy),
                 counts=counts,
                 entropy=entropy if objective.needs_entropy else entropy.detach(),
                 prompt_tokens=torch.tensor([in_prompt[r] for r in rows], device=policy.device),
-                picked=None
-                if picked is None
-                else _padded([picked[r] for r in rows], policy).bool(),
+                picked=None if picked is None else padded([picked[r] for r in rows], policy).bool(),
             )
             loss.backward()
             self.optimizer.gather()
@@ -158,7 +186,7 @@ class Learner:
     def _measure(self, batch: TrainBatch) -> list[tuple[Tensor, Tensor]]:
         """:meth:`logprobs`, each with the entropies."""
         found: dict[int, tuple[Tensor, Tensor]] = {}
-        with torch.no_grad(), _without_dropout(self.policy.model), fast_products(self.policy.model):
+        with torch.no_grad(), without_dropout(self.policy.model), fast_products(self.policy.model):
             for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
                 logprobs, entropies = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
@@ -181,8 +209,8 @@ class Learner:
         picked = objective.pick(
             policy=policy,
             entropy=pad_sequence([entropies for _, entropies in measured], batch_first=True),
-            advantages=policy.new_tensor([s.advantage for s in sequences]),
-            mask=_padded([policy.new_tensor(s.loss_mask) for s in sequences], policy),
+            advantages=advantages_of(sequences, policy),
+            mask=padded([policy.new_tensor(s.loss_mask) for s in sequences], policy),
         )
         return [row[: len(s.token_ids)] for row, s in zip(picked, sequences, strict=True)]
 
@@ -212,39 +240,24 @@ class Learner:
         )
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """Trainable weights, optimiser states and a refreshed reference by name: what a checkpoint
-        holds.
+        """What a checkpoint holds, by name: trained weights and optimiser states, those of a critic
+        too, and a refreshed reference.
         """
-        reference = {} if self._reference is None else self._reference.state_tensors()
-        return {**self.optimizer.state_tensors(), **reference}
+        found = self.optimizer.state_tensors()
+        if self._reference is not None:
+            found |= self._reference.state_tensors()
+        if self.critic is not None:
+            found |= {CRITIC + name: t for name, t in self.critic.state_tensors().items()}
+        return found
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores :meth:`state_tensors`, to the bit."""
         self.optimizer.load_state_tensors(tensors)
         if self._reference is not None:
             self._reference.load_state_tensors(tensors)
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode: an old log-probability is the policy's, as when it sampled, and no noise."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-def step_counts(batch: TrainBatch) -> Counts:
-    """What the whole optimiser step holds: the denominators of every micro-batch's loss."""
-    sizes = [[sum(s.loss_mask) for s in group.sequences] for group in batch.groups]
-    return Counts(
-        tokens=sum(n for group in sizes for n in group),
-        sequences=sum(n > 0 for group in sizes for n in group),
-        prompts=sum(any(group) for group in sizes),
-    )
+        if self.critic is not None:
+            own = {n.removeprefix(CRITIC): t for n, t in tensors.items() if n.startswith(CRITIC)}
+            self.critic.load_state_tensors(own)
 
 
 def _tokens(group: TrainGroup) -> int:
@@ -260,22 +273,12 @@ def teaching(batch: TrainBatch) -> TrainBatch:
     """
     idle = TrainSequence((), (), (), 0.0)
     groups = [
-        TrainGroup(group.prompt_ids, [s if s.advantage != 0 else idle for s in group.sequences])
+        TrainGroup(group.prompt_ids, [s if _teaches(s) else idle for s in group.sequences])
         for group in batch.groups
     ]
     return TrainBatch(groups, batch.temperature)
 
 
-def _field(pieces: Sequence[Piece], field: str, like: Tensor) -> Tensor:
-    """A per-token field of the pieces' sequences as padded ``[B, T]``."""
-    rows = [
-        torch.tensor(getattr(p.group.sequences[m], field), dtype=like.dtype)
-        for p in pieces
-        for m in p.members
-    ]
-    return _padded(rows, like)
-
-
-def _padded(rows: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Rows of unequal length as ``[B, T]`` beside ``like``, zero past their ends."""
-    return pad_sequence(list(rows), batch_first=True).to(like)
+def _teaches(sequence: TrainSequence) -> bool:
+    advantage = sequence.advantage
+    return any(advantage) if isinstance(advantage, Sequence) else advantage != 0

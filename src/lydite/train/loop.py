@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from lydite.config import UserError
 from lydite.ops.sampling import address_key
@@ -62,6 +62,18 @@ def addressed_dropout(seed: int, step: int) -> Iterator[None]:
     with torch.random.fork_rng(range(torch.cuda.device_count())):
         torch.manual_seed(address_key(seed, "dropout", 0, step))
         yield
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode: an old log-probability is the policy's, as when it sampled, and no noise."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,10 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from lydite.config import Config, UserError
+from lydite.model.policy import Policy
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
+from lydite.train.critic import Critic, CriticConfig
 from lydite.train.evaluate import UNDECIDED, Prompt, SamplingConfig
 from lydite.train.learner import LearnerLike, UpdateConfig
 from lydite.train.loop import StepResult, addressed_dropout
@@ -65,6 +67,10 @@ class RLConfig(Config):
     update: UpdateConfig = Field(
         UpdateConfig(), description="How a rollout becomes optimiser steps."
     )
+    critic: CriticConfig | None = Field(
+        None,
+        description="The critic of an objective that has one (`ppo`); its defaults when null.",
+    )
 
     @field_validator("objective")
     @classmethod
@@ -80,7 +86,12 @@ class RLConfig(Config):
                 "sampling.temperature: 0 draws the same completion every time, which teaches "
                 "nothing; give a number above 0, 1 as a rule"
             )
-        self.build_objective()
+        objective = self.build_objective()
+        if self.critic is not None and not objective.needs_values:
+            raise ValueError(
+                f"critic: objective {objective.name} has no critic; leave it out, or use the "
+                "objective ppo"
+            )
         return self
 
     def build_objective(self) -> Objective:
@@ -92,6 +103,13 @@ class RLConfig(Config):
         objective = Objective.parse(self.objective).with_limit(self.sampling.max_tokens)
         objective.check_group_size(self.group_size)
         return objective
+
+    def build_critic(self, policy: Policy) -> Critic | None:
+        """The critic that the objective needs, from the policy's present weights."""
+        if not self.build_objective().needs_values:
+            return None
+        config = self.critic or CriticConfig()
+        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +180,14 @@ class RLTrainer:
         batch = self._batch(collected.groups, signal)
         trained: dict[str, float] = {}
         if batch.groups:
+            judged: dict[str, float] = {}
+            if objective.needs_values:
+                with clock("judge"):
+                    batch, judged = self._parts.learner.judge(batch, objective)
+                signal = _as_judged(signal, batch)
             with clock("update"), addressed_dropout(self._seed, step):
                 trained = self._parts.learner.update(batch, objective, (step, self.total))
+            trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
         retired, farewells = self._retire(collected.seen, step)
@@ -314,7 +338,8 @@ class RLTrainer:
             penalty = (rewards - verified).nan_to_num()
             rewards, weights = reward_parts([s.group for s in kept], self._parts.weights, penalty)
         advantages = objective.advantages(rewards, lengths, weights)
-        return _Signal(advantages, objective.keep(verified, truncated))
+        sampled = torch.tensor([[any(c.loss_mask) for c in s.group.completions] for s in kept])
+        return _Signal(advantages, objective.keep(verified, truncated) & sampled)
 
     def _check_failures(self, groups: Sequence[Group]) -> None:
         """Verdicts that are our failure must not become the run's normal state."""
@@ -342,7 +367,7 @@ class RLTrainer:
                 for c, advantage, use in zip(
                     scored.group.completions, values, included, strict=True
                 )
-                if use and any(c.loss_mask)
+                if use
             ]
             if sequences:
                 groups.append(TrainGroup(scored.group.completions[0].prompt_ids, sequences))
@@ -384,6 +409,22 @@ class RLTrainer:
         self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))
         self._parts.engine.version = state["version"]
         self._coefficient = state.get("entropy_coefficient", self._coefficient)
+
+
+def _as_judged(signal: _Signal, batch: TrainBatch) -> _Signal:
+    """The mean advantage of each completion's tokens, where a critic gave each its own."""
+    advantages = torch.full_like(signal.advantages, float("nan"))
+    judged = [s for group in batch.groups for s in group.sequences]
+    advantages[signal.included] = advantages.new_tensor(
+        [
+            sum(a for a, bit in zip(s.advantage, s.loss_mask, strict=True) if bit)
+            / sum(s.loss_mask)
+            if isinstance(s.advantage, Sequence)
+            else s.advantage
+            for s in judged
+        ]
+    )
+    return _Signal(advantages, signal.included)
 
 
 class _Clock:

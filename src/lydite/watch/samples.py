@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One completion. ``reward`` and ``advantage`` are ``None`` where the verifier could not
-    decide; ``tokens`` counts the completion's tokens; ``parts`` are the rewards that were combined,
-    by name.
+    decide; where each token has its own, ``advantage`` is their mean. ``tokens`` counts the
+    completion's tokens; ``parts`` are the rewards that were combined, by name.
     """
 
     step: int
