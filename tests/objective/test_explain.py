@@ -9,7 +9,6 @@ import torch
 
 from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Counts, Objective, describe, surrogate
-from lydite.objective.describe import FORMULAS
 from lydite.objective.explain import Curve, catalogue, curve, origins, plot, remedies
 from lydite.objective.surrogate import Clip, Gain, Surrogate, Tokens
 
@@ -79,8 +78,9 @@ def test_the_surrogate_that_the_docs_add(monkeypatch: pytest.MonkeyPatch) -> Non
     def importance(tokens: Tokens, clip: Clip) -> Gain:
         return surrogate._unclipped(tokens.ratio * tokens.advantages)
 
-    monkeypatch.setitem(surrogate.SURROGATES, "importance", Surrogate(importance, clip=False))
-    monkeypatch.setitem(FORMULAS["surrogate"], "importance", "gain = ρA")  # type: ignore[arg-type]
+    monkeypatch.setitem(
+        surrogate.SURROGATES, "importance", Surrogate(importance, "gain = ρA", clip=False)
+    )
     spec = {"preset": "grpo", "surrogate": "importance", "clip_low": None, "clip_high": None}
     objective = Objective.parse(spec)
     assert "surrogate: gain = ρA" in describe(objective)

@@ -12,6 +12,7 @@ from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Objective, describe
 from lydite.objective.describe import FORMULAS
 from lydite.objective.settings import CHOICES, GroupFilter
+from lydite.objective.surrogate import SURROGATES
 
 KEYS = set(Objective.defaults())
 
@@ -208,6 +209,10 @@ def test_r1s_clip_of_ten_is_allowed() -> None:
 def test_every_choice_has_its_formula() -> None:
     for field, formulas in FORMULAS.items():
         assert formulas.keys() == CHOICES[field].keys()
+    for name in SURROGATES:
+        spec = next(p for p in PRESETS if Objective.parse(p).surrogate == name)
+        (line,) = [x for x in describe(Objective.parse(spec)) if x.startswith("surrogate: ")]
+        assert line.startswith("surrogate: gain = ") and "{" not in line
 
 
 def test_describe_says_what_has_an_effect() -> None:

@@ -40,12 +40,14 @@ class Scale:
 
     ``within_group``: it is made of the group's rewards alone. ``of_centred``: its rewards come with
     the baseline subtracted. ``of_tokens``: it is taken over the advantages of single tokens.
+    ``of_chance``: its rewards are chances.
     """
 
     spread: Callable[[Tensor, Tensor, int], Tensor] | None
     within_group: bool
     of_centred: bool = False
     of_tokens: bool = False
+    of_chance: bool = False
 
 
 def no_baseline(
@@ -153,7 +155,7 @@ SCALES: dict[str, Scale] = {
     "batch_std": Scale(batch_std, within_group=False),
     "advantage_std": Scale(batch_std, within_group=False, of_centred=True),
     "reward_mean": Scale(reward_mean, within_group=True),
-    "bernoulli_std": Scale(bernoulli_std, within_group=True),
+    "bernoulli_std": Scale(bernoulli_std, within_group=True, of_chance=True),
     "informative_share": Scale(informative_share, within_group=False),
     "token_std": Scale(None, within_group=False, of_tokens=True),
 }

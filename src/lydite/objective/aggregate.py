@@ -94,9 +94,17 @@ def _lengths(mask: Tensor) -> Tensor:
     return mask.sum(dim=1, keepdim=True)
 
 
-AGGREGATIONS: dict[str, Callable[[Divided], Tensor]] = {
-    "token_mean": token_mean,
-    "sample_mean": sample_mean,
-    "fixed_length": fixed_length,
-    "prompt_mean": prompt_mean,
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """``by_length``: it divides by a constant length, which a run's completion limit is."""
+
+    divisor: Callable[[Divided], Tensor]
+    by_length: bool = False
+
+
+AGGREGATIONS: dict[str, Aggregation] = {
+    "token_mean": Aggregation(token_mean),
+    "sample_mean": Aggregation(sample_mean),
+    "fixed_length": Aggregation(fixed_length, by_length=True),
+    "prompt_mean": Aggregation(prompt_mean),
 }

@@ -72,14 +72,17 @@ def standardised_parts(
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """``by_part``: the parts of a reward do not simply add up."""
+    """``by_part``: the parts of a reward do not simply add up. ``chance``: it is one, of ``k``
+    completions.
+    """
 
     value: Callable[[Tensor, Tensor, Rule], Tensor]
     by_part: bool = False
+    chance: bool = False
 
 
 CREDITS: dict[str, Credit] = {
     "reward": Credit(weighted_sum),
-    "pass_at_k": Credit(pass_at_k),
+    "pass_at_k": Credit(pass_at_k, chance=True),
     "standardised_parts": Credit(standardised_parts, by_part=True),
 }

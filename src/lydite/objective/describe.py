@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lydite.objective.objective import Objective
 from lydite.objective.surrogate import SURROGATES
 
-# field → choice → formula; numbers of the objective stand in braces.
+# field → choice → formula; numbers of the objective stand in braces. Surrogates bring their own.
 FORMULAS: Mapping[str, Mapping[str, str]] = {
     "credit": {
         "reward": "",
@@ -44,18 +44,6 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "sequence": "ρ = exp( 1/|o| Σₜ log π(oₜ)/{under}(oₜ) )",
         "gspo_token": "ρₜ = sg[ exp( 1/|o| Σₜ log π(oₜ)/{under}(oₜ) ) ]·π(oₜ)/sg[π(oₜ)]",
         "product": "ρ = Πₜ π(oₜ) / {under}(oₜ)",
-    },
-    "surrogate": {
-        "clip": "gain = min( ρA, clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})·A )",
-        "reinforce": "gain = A·log π(oₜ)",
-        "cispo": "gain = sg[clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})]·A·log π(oₜ)",
-        "gmpo": "gain = exp( 1/|o| Σₜ ℓₜ )·A,  ℓₜ = min(log ρₜ, {clip_high:g}) where A > 0, "
-        "max(log ρₜ, −{clip_low:g}) where A < 0",
-        "sapo": "gain = 4/τ·σ(τ(ρ − 1))·A,  τ = 1 where A > 0, 1.05 elsewhere",
-        "dppo": "gain = ρA, constant where π − {under} > {clip_high:g} and A > 0, "
-        "or < −{clip_low:g} and A < 0",
-        "vespo": "gain = sg[ρᵏ·exp(λ(1 − ρ))]·A·log π(oₜ),  (k, λ) = (2, 3) where A ≥ 0, "
-        "(3, 2) where A < 0",
     },
     "token_filter": {
         "none": "",
@@ -114,7 +102,8 @@ def describe(objective: Objective) -> list[str]:
     shown += ["surrogate", "token_filter", "correction", "aggregation"]
     if objective.kl.coefficient > 0:
         shown.append("kl.place")
-    texts = {key: FORMULAS[key][settings[key]].format(**values) for key in shown}
+    formulas = {**FORMULAS, "surrogate": {n: s.formula for n, s in SURROGATES.items()}}
+    texts = {key: formulas[key][settings[key]].format(**values) for key in shown}
     if objective.needs_values:
         texts |= _of_critic(objective, texts)
     if objective.dual_clip is not None:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
-from lydite.objective.presets import PATCHES, PRESETS, Setting
+from lydite.objective.patches import PATCHES
+from lydite.objective.presets import PRESETS, Setting
 from lydite.objective.settings import HEADS
 from lydite.objective.spec import read
 from lydite.objective.surrogate import SURROGATES

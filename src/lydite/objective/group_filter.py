@@ -4,6 +4,8 @@ prompts are solved.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -11,8 +13,20 @@ from torch import Tensor
 # Rewards that were added up in another order differ in the last bits; that is no signal.
 _ROUNDING_STEPS = 16.0
 
-# The choices of `Objective.group_filter.kind`, and whether dropped groups are replaced.
-FILTERS: dict[str, bool] = {"none": False, "drop_zero_variance": False, "dynamic_sampling": True}
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """``drops``: groups of equal rewards leave the step. ``refills``: others are drawn for them."""
+
+    drops: bool = True
+    refills: bool = False
+
+
+FILTERS: dict[str, Filter] = {
+    "none": Filter(drops=False),
+    "drop_zero_variance": Filter(),
+    "dynamic_sampling": Filter(refills=True),
+}
 
 
 def constant_rows(rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:

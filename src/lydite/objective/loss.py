@@ -71,7 +71,7 @@ def total(
     found = _surrogate(objective, given)
     for term in TERMS:
         found = term(objective, given, found)
-    divisor = AGGREGATIONS[objective.aggregation](
+    divisor = AGGREGATIONS[objective.aggregation].divisor(
         Divided(given.live, counts, objective.fixed_length, prompt_tokens)
     )
     loss = -(found.value.masked_fill(~given.live, 0.0) / divisor).sum()

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from lydite.config import UserError
 from lydite.objective.advantage import BASELINES, SCALES, STDS, scaled_advantages
-from lydite.objective.aggregate import Counts
+from lydite.objective.aggregate import AGGREGATIONS, Counts
 from lydite.objective.correction import CORRECTIONS
 from lydite.objective.credit import CREDITS, Rule
 from lydite.objective.entropy import following, in_force
@@ -182,7 +182,7 @@ class Objective:
 
     def with_limit(self, limit: int) -> Objective:
         """This objective with ``fixed_length`` set to ``limit`` tokens, if needed and unset."""
-        if self.aggregation == "fixed_length" and self.fixed_length is None:
+        if AGGREGATIONS[self.aggregation].by_length and self.fixed_length is None:
             return dataclasses.replace(self, fixed_length=limit)
         return self
 
@@ -245,7 +245,7 @@ class Objective:
         """Whether dropped groups are replaced by new samples, in at most
         ``group_filter.max_rounds`` rounds.
         """
-        return FILTERS[self.group_filter.kind]
+        return FILTERS[self.group_filter.kind].refills
 
     def at_entropy(self, coefficient: float, entropy: float) -> Objective:
         """This objective as it is in a policy step: an entropy bonus with a target is in force or
@@ -280,7 +280,7 @@ class Objective:
                 f"group size: {size} leaves baseline {self.baseline} nothing to compare; "
                 "sample at least 2 completions per prompt, or use the preset reinforce"
             )
-        if self.credit == "pass_at_k" and size < self.pass_k:
+        if CREDITS[self.credit].chance and size < self.pass_k:
             raise UserError(
                 f"group size: {size} holds no {self.pass_k} completions to take pass_k of; "
                 "sample more per prompt, or lower objective.pass_k"
@@ -297,7 +297,7 @@ class Objective:
 
     def keep_groups(self, rewards: Float[Tensor, "P G"]) -> Bool[Tensor, " P"]:
         """``[P]``: the groups that stay, by their rewards before :meth:`shape_rewards`."""
-        if self.group_filter.kind == "none":
+        if not FILTERS[self.group_filter.kind].drops:
             return torch.ones(rewards.shape[0], dtype=torch.bool, device=rewards.device)
         return informative(rewards)
 

@@ -232,13 +232,13 @@ def check_meaning(settings: Mapping[str, Any]) -> None:
     _check_surrogate(settings)
     _check_critic(settings)
     _check_groups(settings)
-    if settings["fixed_length"] is not None and settings["aggregation"] != "fixed_length":
+    if settings["fixed_length"] is not None and not AGGREGATIONS[settings["aggregation"]].by_length:
         raise UserError(
             f"objective.fixed_length: {settings['fixed_length']} means nothing to aggregation "
             f"{settings['aggregation']}; leave it out or use aggregation: fixed_length"
         )
     kind, low, high = (settings[k] for k in ("correction", "correction.low", "correction.high"))
-    if kind != "none" and settings["anchor"] == "behaviour":
+    if CORRECTIONS[kind] is not None and ANCHORS[settings["anchor"]]:
         raise UserError(
             f"objective.correction: {kind} corrects for the engine, which the ratio to the "
             "behaviour policy has done already; leave it out or use anchor: old"
@@ -256,10 +256,10 @@ def check_meaning(settings: Mapping[str, Any]) -> None:
             f"objective.entropy_bonus: {start:g} is above entropy_bonus.high: {most:g}, the most "
             "that it becomes with a target; lower the one or raise the other"
         )
-    if settings["kl.place"] == "reward" and settings["kl.estimator"] == "k3_unbiased":
+    if PLACES[settings["kl.place"]] and ESTIMATORS[settings["kl.estimator"]].weighted:
         raise UserError(
-            "objective.kl.estimator: k3_unbiased is weighed by a ratio that a reward does not "
-            "have; use k1 or kl.place: loss"
+            f"objective.kl.estimator: {settings['kl.estimator']} is weighed by a ratio that a "
+            "reward does not have; use k1 or kl.place: loss"
         )
 
 
@@ -319,7 +319,7 @@ def _check_critic(settings: Mapping[str, Any]) -> None:
 
 def _check_groups(settings: Mapping[str, Any]) -> None:
     baseline, scale = settings["baseline"], settings["scale"]
-    if settings["group_filter"] != "none" and not BASELINES[baseline].compares:
+    if FILTERS[settings["group_filter"]].drops and not BASELINES[baseline].compares:
         raise UserError(
             f"objective.group_filter: {settings['group_filter']} drops groups of equal rewards, "
             f"which carry a signal under baseline {baseline}; use a group baseline"
@@ -329,8 +329,8 @@ def _check_groups(settings: Mapping[str, Any]) -> None:
             f"objective.scale: {scale} is 0 for equal rewards, which carry a signal "
             f"under baseline {baseline}; use a group baseline or scale: none"
         )
-    if scale == "bernoulli_std" and settings["credit"] != "pass_at_k":
+    if SCALES[scale].of_chance and not CREDITS[settings["credit"]].chance:
         raise UserError(
-            "objective.scale: bernoulli_std is the deviation of a chance, which a reward is not; "
+            f"objective.scale: {scale} is the deviation of a chance, which a reward is not; "
             "use credit: pass_at_k or scale: group_std"
         )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lydite.config import UserError
-from lydite.objective.presets import PATCHES, PRESETS, Patch, Setting
+from lydite.objective.patches import PATCHES, Patch
+from lydite.objective.presets import PRESETS, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,12 +194,14 @@ def probability_edges(clip: Clip, probability: float) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Surrogate:
-    """``ratio``, ``clip``, ``dual``: the importance ratio, the clip range, the bound for A < 0 mean
-    something to it. ``only_ratio``: the one ratio that it is made for. ``edges``: the clip range as
-    ratios of a token, by its old probability.
+    """``formula`` is for people; numbers of the objective stand in braces. ``ratio``, ``clip``,
+    ``dual``: the importance ratio, the clip range, the bound for A < 0 mean something to it.
+    ``only_ratio``: the one ratio that it is made for. ``edges``: the clip range as ratios of a
+    token, by its old probability.
     """
 
     gain: Callable[[Tokens, Clip], Gain]
+    formula: str
     ratio: bool = True
     clip: bool = True
     dual: bool = False
@@ -218,11 +220,34 @@ RATIOS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 ANCHORS: dict[str, bool] = {"old": False, "behaviour": True}
 
 SURROGATES: dict[str, Surrogate] = {
-    "clip": Surrogate(clipped, dual=True),
-    "reinforce": Surrogate(reinforce, ratio=False, clip=False),
-    "cispo": Surrogate(cispo),
-    "gmpo": Surrogate(gmpo, only_ratio="token", edges=log_ratio_edges),
-    "sapo": Surrogate(sapo, clip=False),
-    "dppo": Surrogate(dppo, only_ratio="token", edges=probability_edges),
-    "vespo": Surrogate(vespo, clip=False, only_ratio="product"),
+    "clip": Surrogate(
+        clipped, "gain = min( ρA, clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})·A )", dual=True
+    ),
+    "reinforce": Surrogate(reinforce, "gain = A·log π(oₜ)", ratio=False, clip=False),
+    "cispo": Surrogate(
+        cispo, "gain = sg[clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})]·A·log π(oₜ)"
+    ),
+    "gmpo": Surrogate(
+        gmpo,
+        "gain = exp( 1/|o| Σₜ ℓₜ )·A,  ℓₜ = min(log ρₜ, {clip_high:g}) where A > 0, "
+        "max(log ρₜ, −{clip_low:g}) where A < 0",
+        only_ratio="token",
+        edges=log_ratio_edges,
+    ),
+    "sapo": Surrogate(
+        sapo, "gain = 4/τ·σ(τ(ρ − 1))·A,  τ = 1 where A > 0, 1.05 elsewhere", clip=False
+    ),
+    "dppo": Surrogate(
+        dppo,
+        "gain = ρA, constant where π − {under} > {clip_high:g} and A > 0, or < "
+        "−{clip_low:g} and A < 0",
+        only_ratio="token",
+        edges=probability_edges,
+    ),
+    "vespo": Surrogate(
+        vespo,
+        "gain = sg[ρᵏ·exp(λ(1 − ρ))]·A·log π(oₜ),  (k, λ) = (2, 3) where A ≥ 0, (3, 2) where A < 0",
+        clip=False,
+        only_ratio="product",
+    ),
 }
