@@ -5,7 +5,7 @@ a few of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Setting = str | float | int | bool | None
 
