@@ -180,8 +180,9 @@ class Bench:
         """Lydite's RL loop for the setting, on a policy and the engine that samples from it."""
         stage = self.stage(setting)
         objective = stage.build_objective()
-        reference = Reference(policy).active if objective.needs_reference else None
-        learner = Learner(policy, stage.optimizer, stage.update, reference)
+        reference = Reference(policy) if objective.needs_reference else None
+        critic = stage.build_critic(policy)
+        learner = Learner(policy, stage.optimizer, stage.update, reference, critic)
         parts = RLParts(engine, self.verifier, learner, objective)
         prompts = [Prompt(p, render_prompt(policy, p)) for p in self.problems]
         return RLTrainer(stage, parts, prompts, setting.seed)
