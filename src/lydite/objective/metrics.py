@@ -13,8 +13,8 @@ from torch import Tensor
 class Metrics:
     """``name → (sum, weight)``, 0-dimensional tensors without gradient, left on their device.
 
-    Add the records of all micro-batches (``sum(records, Metrics())``; over ranks, all-reduce both
-    numbers), then call :meth:`means` once: a mean of means would weigh short ones too much.
+    Add the records of all micro-batches and ranks (``sum(records, Metrics())``), then call
+    :meth:`means` once: a mean of means would weigh short ones too much.
     """
 
     sums: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
@@ -37,6 +37,10 @@ class Metrics:
                 total, weight = both[name][0] + total, both[name][1] + weight
             both[name] = (total, weight)
         return Metrics(both)
+
+    def cpu(self) -> Metrics:
+        """On the CPU, to be handed to another process."""
+        return Metrics({name: (t.cpu(), w.cpu()) for name, (t, w) in self.sums.items()})
 
     def means(self) -> dict[str, float]:
         """Each quantity averaged over its weight; those of weight 0 are left out."""

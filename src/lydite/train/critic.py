@@ -18,6 +18,7 @@ from torch import Tensor
 from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.value import ValueModel
+from lydite.objective.aggregate import Counts
 from lydite.objective.kl import k3, log_ratio
 from lydite.objective.metrics import Metrics
 from lydite.objective.objective import Objective
@@ -27,6 +28,7 @@ from lydite.train.batching import Piece, members, micro_batches, step_counts
 from lydite.train.fields import field_of, padded
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
+from lydite.train.ranks import ALONE, Ranks
 from lydite.types import TrainBatch, TrainGroup
 
 TIMES_THE_POLICYS = 10.0
@@ -63,13 +65,19 @@ class Critic:
     """
 
     def __init__(
-        self, policy: Policy, config: CriticConfig, optimizer: OptimizerConfig, budget: int
+        self,
+        policy: Policy,
+        config: CriticConfig,
+        optimizer: OptimizerConfig,
+        budget: int,
+        ranks: Ranks = ALONE,
     ) -> None:
         """``optimizer`` is the policy's; ``budget`` tokens are run at once."""
         self.config = config
         self.model = ValueModel(policy, own_trunk=config.kind == "model")
         self.optimizer = Optimizer(self.model, config.optimizer_beside(optimizer))
         self._budget = budget
+        self._ranks = ranks
 
     def values(self, batch: TrainBatch) -> list[Tensor]:
         """The value before each token, one ``[T_b]`` per sequence in flat order, without gradient
@@ -100,7 +108,7 @@ class Critic:
     def accumulate(self, batch: TrainBatch, objective: Objective) -> Metrics:
         """Adds the gradient of the whole step's loss, a micro-batch at a time."""
         metrics = Metrics()
-        counts = step_counts(batch)
+        counts = sum(self._ranks.gathered(step_counts(batch)), Counts())
         with fast_products(self.model.reads):
             for pieces in micro_batches(batch, self._budget):
                 values, sequences = self._run(pieces), members(pieces)
@@ -114,6 +122,7 @@ class Critic:
                 loss.backward()
                 self.optimizer.gather()
                 metrics = metrics + found
+        self._ranks.sum_gradients(self.optimizer.masters)
         return metrics
 
     def _run(self, pieces: Sequence[Piece]) -> Tensor:

@@ -1,4 +1,5 @@
-"""The learner: log-probabilities and optimiser steps for a batch of groups, on one device.
+"""The learner: log-probabilities and optimiser steps for a batch of groups, on one device, beside
+other ranks if there are any (:mod:`lydite.train.ranks`).
 
 It knows no algorithm: it packs groups, runs the model, hands log-probabilities to the objective
 with counts taken over the whole step, and steps the optimiser. Micro-batches only decide how much
@@ -19,6 +20,7 @@ from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
+from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
 from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
@@ -27,6 +29,7 @@ from lydite.train.critic import Critic, judged
 from lydite.train.fields import advantages_of, field_of, padded
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
+from lydite.train.ranks import ALONE, Ranks, joined
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 CRITIC = "critic."
@@ -83,12 +86,14 @@ class Learner:
         update: UpdateConfig,
         reference: Reference | None = None,
         critic: Critic | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.policy = policy
         self.config = update
         self.optimizer = Optimizer(policy.model, optimizer)
         self._reference = reference
         self.critic = critic
+        self._ranks = ranks
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """See :class:`LearnerLike`. Old and reference log-probabilities are those of the policy
@@ -96,13 +101,17 @@ class Learner:
         """
         assert self.critic is not None, "an objective that needs values needs a critic"
         in_reward = objective.kl_in_token_rewards
-        return judged(
-            batch,
+        # Advantages are whitened over the tokens of all ranks.
+        groups, first = joined(self._ranks, batch.groups)
+        found, figures = judged(
+            TrainBatch(groups, batch.temperature),
             objective,
-            self.critic.values(batch),
-            self.logprobs(batch) if in_reward else None,
-            self.reference_logprobs(batch) if in_reward else None,
+            self._of_all(self.critic.values(batch)),
+            self._of_all(self.logprobs(batch)) if in_reward else None,
+            self._of_all(self.reference_logprobs(batch)) if in_reward else None,
         )
+        own = found.groups[first : first + len(batch.groups)]
+        return TrainBatch(own, batch.temperature), figures
 
     def update(
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
@@ -113,7 +122,7 @@ class Learner:
         With one step per rollout the policy is its own old policy and the ratio is exactly 1, so
         old log-probabilities are only computed when there are more.
         """
-        minis = split_groups(batch, self.config.minibatches)
+        minis = self._minibatches(batch)
         stale = self.config.steps_per_rollout > 1
         olds = [self.logprobs(mini) if stale else None for mini in minis]
         references = [
@@ -138,6 +147,7 @@ class Learner:
             metrics = metrics + found
             last["lr"] = lr_at(self.optimizer.config, step, total)
             last["grad_norm"] = self.optimizer.step(last["lr"])
+        metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
         return {**metrics.means(), **last}
 
     def _accumulate(
@@ -148,7 +158,7 @@ class Learner:
         references: Sequence[Tensor] | None,
     ) -> Metrics:
         """Adds the gradient of the whole step's loss, a micro-batch at a time."""
-        counts = step_counts(batch)
+        counts = sum(self._ranks.gathered(step_counts(batch)), Counts())
         metrics = Metrics()
         picked = self._picked(batch, objective)
         in_prompt = [
@@ -175,7 +185,16 @@ class Learner:
             loss.backward()
             self.optimizer.gather()
             metrics = metrics + found
+        self._ranks.sum_gradients(self.optimizer.masters)
         return metrics
+
+    def _minibatches(self, batch: TrainBatch) -> list[TrainBatch]:
+        """One for each optimiser step, as many as the rank with the most groups has; some may be
+        empty.
+        """
+        minis = split_groups(batch, self.config.minibatches)
+        steps = max(self._ranks.gathered(len(minis)))
+        return minis + [TrainBatch([], batch.temperature)] * (steps - len(minis))
 
     def logprobs(self, batch: TrainBatch) -> list[Tensor]:
         """Log-probabilities under the current weights, one ``[T_b]`` per sequence in flat order,
@@ -203,16 +222,25 @@ class Learner:
         """The tokens that a token filter picks out of the whole optimiser step, row by row."""
         if not objective.picks_tokens:
             return None
+        own = [s for group in batch.groups for s in group.sequences]
+        sequences, first = joined(self._ranks, own)
         measured = self._measure(batch)
-        policy = pad_sequence([logprobs for logprobs, _ in measured], batch_first=True)
-        sequences = [s for group in batch.groups for s in group.sequences]
+        logprobs, entropies = (self._of_all([row[i] for row in measured]) for i in range(2))
+        if not own:
+            return []
+        policy = pad_sequence(logprobs, batch_first=True)
         picked = objective.pick(
             policy=policy,
-            entropy=pad_sequence([entropies for _, entropies in measured], batch_first=True),
+            entropy=pad_sequence(entropies, batch_first=True),
             advantages=advantages_of(sequences, policy),
             mask=padded([policy.new_tensor(s.loss_mask) for s in sequences], policy),
         )
-        return [row[: len(s.token_ids)] for row, s in zip(picked, sequences, strict=True)]
+        rows = picked[first : first + len(own)].to(self.policy.device)
+        return [row[: len(s.token_ids)] for row, s in zip(rows, own, strict=True)]
+
+    def _of_all(self, rows: Sequence[Tensor]) -> list[Tensor]:
+        """Rows of the sequences of all ranks, by rank, on the CPU."""
+        return joined(self._ranks, [row.cpu() for row in rows])[0]
 
     def reference_logprobs(self, batch: TrainBatch) -> list[Tensor]:
         """:meth:`logprobs` under the reference policy."""

@@ -98,6 +98,11 @@ class Optimizer:
             fused=True,
         )
 
+    @property
+    def masters(self) -> list[Tensor]:
+        """What is updated, and where :meth:`gather` leaves the gradients."""
+        return list(self._masters.values())
+
     def gather(self) -> None:
         """Moves gradients to the float32 masters. Call it after each micro-batch's backward pass:
         summed in bfloat16, small ones would vanish beside large ones.
