@@ -36,6 +36,8 @@ SPECS = [
     "grpo+high_entropy_tokens",
     "grpo+kl_cov",
     "rloo+kl_in_reward",
+    "grpo+mis+off_policy_mask+kl_unbiased",
+    "gspo+tis+dual_clip+prompt_mean",
 ]
 
 
@@ -106,6 +108,17 @@ def test_gradient_equals_the_way_without_shared_prompts(tiny, spec):
     policy.model.set_attn_implementation("sdpa")
     plain = gradient(policy, spec, 10_000, batch())
     assert (shared - plain).norm() / plain.norm() < 1e-6
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_gradient_does_not_change_with_padding(tiny, spec):
+    """Where prompts are not shared, rows are padded to the longest of their micro-batch."""
+    policy = tiny(torch.float64)
+    policy.flat = False
+    policy.model.set_attn_implementation("sdpa")
+    whole = gradient(policy, spec, 10_000, batch())
+    alone = gradient(policy, spec, 1, batch())
+    assert (alone - whole).norm() / whole.norm() < 1e-6
 
 
 def test_logprobs_come_back_in_the_order_of_the_batch(tiny):
