@@ -1,0 +1,302 @@
+"""The host's side of one sandbox: starts it, talks to its first process, ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lydite.verify.sandbox.inside import HEAD, STDERR_TAIL
+from lydite.verify.sandbox.program import Ended, Program, SandboxError, SandboxLimits
+from lydite.verify.sandbox.runtime import inside_code
+
+NONCE_BYTES = 16
+FRAME_BYTES = 4
+# Past a program's own limit: what the first process may take to end it and to report.
+GRACE_SECONDS = 2.0
+START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a backend starts its first process: the command line, with the two sockets and the
+    information pipe to be inherited, and what the process is told first.
+    """
+
+    command: Sequence[str]
+    setup: dict[str, Any]
+
+
+class Lost(Exception):
+    """The first process is gone, or does not keep to its protocol."""
+
+
+class Late(Exception):
+    """Nothing came before the deadline."""
+
+
+class Box:
+    """A started sandbox that waits for its program. Not thread-safe: it has one user at a time."""
+
+    def __init__(self, launch: Any) -> None:
+        """Starts the sandbox; :meth:`ready` waits for it.
+
+        Args:
+            launch: from (control, channel, info) descriptors to a :class:`Launch`.
+        """
+        self.control, control = socket.socketpair()
+        self.channel, channel = socket.socketpair()
+        read, write = os.pipe()
+        self._first: int | None = None
+        self._closed = False
+        ends = (control.fileno(), channel.fileno(), write)
+        try:
+            plan: Launch = launch(*ends)
+            self.process = subprocess.Popen(
+                plan.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=ends,
+                env={"PYTHONHASHSEED": "0"},
+                cwd="/",
+            )
+        except OSError as error:
+            self.control.close()
+            self.channel.close()
+            os.close(read)
+            raise SandboxError(f"the sandbox does not start: {error}") from error
+        finally:
+            control.close()
+            channel.close()
+            os.close(write)
+        self._info = read
+        self.control.setblocking(False)
+        self.channel.setblocking(False)
+        self._setup = plan.setup
+
+    def ready(self, seconds: float = START_SECONDS) -> None:
+        """Waits until the first process waits for a program.
+
+        Raises:
+            SandboxError: it does not come up.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            self._first = _first_process(self._info, deadline)
+            _write(self.control, inside_code(), deadline)
+            self.send(self._setup, b"", deadline)
+            self.receive(deadline, 0)
+        except (Lost, Late, OSError, ValueError) as error:
+            self.close()
+            raise SandboxError(f"the sandbox does not start: {self._complaint(error)}") from error
+
+    def _complaint(self, error: Exception) -> str:
+        stderr = self.process.stderr
+        assert stderr is not None
+        with contextlib.suppress(OSError, ValueError):
+            os.set_blocking(stderr.fileno(), False)
+            said = (stderr.read() or b"").decode("utf-8", "replace").strip()
+            if said:
+                return said[-500:]
+        return str(error) or type(error).__name__
+
+    def load(self, program: Program) -> None:
+        """Hands over the program's files."""
+        header = {"op": "load", "files": [(n, len(c)) for n, c in program.files.items()]}
+        with contextlib.suppress(Lost, Late):
+            self.send(header, b"".join(program.files.values()), time.monotonic() + START_SECONDS)
+
+    def run(self, argv: Sequence[str], stdin: bytes, limits: SandboxLimits) -> Ended:
+        """Runs the loaded program once, from a fresh process and an empty folder."""
+        begun = time.monotonic()
+        deadline = begun + limits.wall_seconds + GRACE_SECONDS
+        try:
+            header = {"op": "run", "argv": list(argv), "limits": limits.model_dump()}
+            self.send(header, stdin, deadline)
+            return self.ended(deadline, limits)
+        except Late:
+            self.close()
+            return Ended("timeout", seconds=time.monotonic() - begun)
+        except Lost:
+            self.close()
+            return Ended("killed", seconds=time.monotonic() - begun)
+
+    def ended(self, deadline: float, limits: SandboxLimits) -> Ended:
+        """The report on a program's end."""
+        most = (limits.output_kb << 10) + STDERR_TAIL
+        header, body = self.receive(deadline, most)
+        size = header["stdout"]
+        code, seconds = header["code"], header["seconds"]
+        return Ended(header["how"], body[:size], body[size:], code, seconds)
+
+    def send(self, header: dict[str, Any], body: bytes, deadline: float) -> None:
+        head = json.dumps(header).encode()
+        _write(self.control, HEAD.pack(len(head), len(body)) + head + body, deadline)
+
+    def receive(self, deadline: float, most: int) -> tuple[dict[str, Any], bytes]:
+        """The next frame of the first process, its body no longer than ``most``."""
+        head, size = HEAD.unpack(_read(self.control, HEAD.size, deadline))
+        if head > 1 << 16 or size > most:
+            raise Lost("the first process broke its protocol")
+        return json.loads(_read(self.control, head, deadline)), _read(self.control, size, deadline)
+
+    def close(self) -> None:
+        """Kills everything in the sandbox and waits until it is gone."""
+        if self._closed:
+            return
+        self._closed = True
+        # The first process before bubblewrap: once it is dead, so is all of its namespace.
+        if self._first is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._first, signal.SIGKILL)
+            os.close(self._first)
+        else:
+            self.process.kill()
+        self.control.close()
+        self.channel.close()
+        os.close(self._info)
+        try:
+            self.process.wait(timeout=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _first_process(info: int, deadline: float) -> int:
+    """A descriptor of the process that bubblewrap names."""
+    text = b""
+    while not text.rstrip().endswith(b"}"):
+        _wait(info, select.POLLIN, deadline)
+        part = os.read(info, 4096)
+        if not part:
+            raise Lost("it ended at once")
+        text += part
+    return os.pidfd_open(json.loads(text)["child-pid"])
+
+
+def _wait(fd: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise Late
+
+
+def _write(to: socket.socket, data: bytes, deadline: float) -> None:
+    left = memoryview(data)
+    while left:
+        _wait(to.fileno(), select.POLLOUT, deadline)
+        try:
+            left = left[to.send(left) :]
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise Lost("it hung up") from error
+
+
+def _read(source: socket.socket, size: int, deadline: float) -> bytes:
+    parts: list[bytes] = []
+    while size > 0:
+        _wait(source.fileno(), select.POLLIN, deadline)
+        try:
+            part = source.recv(min(size, 1 << 20))
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise Lost("it hung up") from error
+        if not part:
+            raise Lost("it hung up")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class Session:
+    """A program in its sandbox that answers requests over a private descriptor until closed.
+
+    Its descriptor 3 carries frames: 4 bytes of length (big-endian), then that many bytes: a nonce
+    of 16 bytes and the payload. A reply carries the nonce of its request. What a program says is
+    bytes and stays bytes: the host decides what they are worth.
+    """
+
+    def __init__(self, box: Box, argv: Sequence[str], limits: SandboxLimits) -> None:
+        self._box = box
+        self._limits = limits
+        self._ended: Ended | None = None
+        self._begun = time.monotonic()
+        header = {"op": "serve", "argv": list(argv), "limits": limits.model_dump()}
+        try:
+            box.send(header, b"", self._begun + START_SECONDS)
+        except (Lost, Late):
+            self._over("killed")
+
+    def exchange(self, payload: bytes, seconds: float | None = None) -> bytes | Ended:
+        """Sends a request and returns the reply to it, or how the program ended instead.
+
+        Args:
+            payload: what the program is handed.
+            seconds: how long the reply may take; the limits' wall seconds by default. After a late
+                one the program is dead.
+        """
+        if self._ended is not None:
+            return self._ended
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        deadline = time.monotonic() + (self._limits.wall_seconds if seconds is None else seconds)
+        size = NONCE_BYTES + len(payload)
+        channel = self._box.channel
+        try:
+            _write(channel, size.to_bytes(FRAME_BYTES, "big") + nonce + payload, deadline)
+            size = int.from_bytes(_read(channel, FRAME_BYTES, deadline), "big")
+            if size < NONCE_BYTES:
+                return self._over("killed")
+            if size > NONCE_BYTES + (self._limits.output_kb << 10):
+                return self._over("output")
+            reply = _read(channel, size, deadline)
+        except Late:
+            return self._over("timeout")
+        except Lost:
+            return self._report()
+        if not secrets.compare_digest(reply[:NONCE_BYTES], nonce):
+            return self._over("killed")
+        return reply[NONCE_BYTES:]
+
+    def _report(self) -> Ended:
+        """The program hung up; the first process knows why."""
+        try:
+            self._ended = self._box.ended(time.monotonic() + GRACE_SECONDS, self._limits)
+        except (Lost, Late):
+            return self._over("killed")
+        self._box.close()
+        return self._ended
+
+    def _over(self, how: Any) -> Ended:
+        self._ended = Ended(how, seconds=time.monotonic() - self._begun)
+        self._box.close()
+        return self._ended
+
+    def close(self) -> None:
+        """Kills the program and all that it started."""
+        self._box.close()
+        if self._ended is None:
+            self._ended = Ended("killed", seconds=time.monotonic() - self._begun)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
