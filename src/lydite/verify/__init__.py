@@ -5,6 +5,7 @@ sets the cost.
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.settings import (
     AnyReward,
+    CodeConfig,
     ExactConfig,
     FormatConfig,
     FunctionConfig,
@@ -16,6 +17,7 @@ from lydite.verify.verifier import GoldFault, build, gold_error, verify_golds
 
 __all__ = [
     "AnyReward",
+    "CodeConfig",
     "ComposedVerifier",
     "ExactConfig",
     "FormatConfig",

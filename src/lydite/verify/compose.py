@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lydite.types import Outcome, Problem, Verdict
 from lydite.verify.pool import Pool
-from lydite.verify.score import Reward, Score
+from lydite.verify.score import HoldsProcesses, Reward, Score
 
 _OURS = (Outcome.CRASHED, Outcome.UNGRADABLE)
 
@@ -66,10 +66,14 @@ class ComposedVerifier:
 
     def warm(self) -> None:
         """Starts the worker processes, so that the first call does not wait for them."""
-        if self._pool is not None:
-            self._pool.warm()
+        for holder in self._holders():
+            holder.warm()
 
     def close(self) -> None:
         """Ends the worker processes, if there are any."""
-        if self._pool is not None:
-            self._pool.close()
+        for holder in self._holders():
+            holder.close()
+
+    def _holders(self) -> list[Pool | HoldsProcesses]:
+        own: list[Pool | HoldsProcesses] = [] if self._pool is None else [self._pool]
+        return own + [reward for reward in self.rewards if isinstance(reward, HoldsProcesses)]

@@ -57,3 +57,16 @@ class Reports(Protocol):
     def tables(self) -> list[Table]:
         """What it has found out so far."""
         ...
+
+
+@runtime_checkable
+class HoldsProcesses(Protocol):
+    """A reward that keeps processes of its own, besides the pool that is shared."""
+
+    def warm(self) -> None:
+        """Starts them, so that the first call does not wait for them."""
+        ...
+
+    def close(self) -> None:
+        """Ends them."""
+        ...

@@ -9,6 +9,7 @@ from pydantic import Field, field_serializer, model_validator
 
 from lydite.config import Config
 from lydite.verify.answer import AnswerPlace, ThinkingRule
+from lydite.verify.sandbox.program import SandboxLimits
 
 
 class PoolLimits(Config):
@@ -128,8 +129,67 @@ class FunctionConfig(RewardConfig):
         return f"{owner.__module__}:{owner.__qualname__}"
 
 
+def _per_test() -> SandboxLimits:
+    return SandboxLimits(wall_seconds=5.0, cpu_seconds=5)
+
+
+class CodeConfig(RewardConfig):
+    """1 if the program in the completion passes the problem's tests, else 0; run in a sandbox.
+
+    The problem's columns are ``tests``; or ``entry_point`` with ``cases`` or ``test_code``.
+    """
+
+    kind: Literal["code"] = Field(default="code", description="Programs that pass tests.")
+    language: Literal["python", "cpp", "javascript"] = Field(
+        default="python", description="Language of the programs."
+    )
+    reward: Literal["all", "share"] = Field(
+        default="all",
+        description="`all`: 1 for passing every test, else 0. `share`: the share of tests passed "
+        "(`test_code` is one test).",
+    )
+    counted: Literal["all", "hidden"] = Field(
+        default="all",
+        description="Which tests decide: all, or only those that the model is not shown, so that "
+        "knowing the shown ones pays nothing.",
+    )
+    shown: int | None = Field(
+        default=None,
+        ge=0,
+        description="How many tests at the front the model is shown; the others are hidden. A "
+        "test's own `hidden` goes first. By default none is hidden.",
+    )
+    unfenced: Literal["whole", "refuse"] = Field(
+        default="whole",
+        description="A completion without a code block: its whole text is the program, or it has "
+        "none.",
+    )
+    thinking: ThinkingRule = Field(
+        default="auto", description="As for `math`: whether the thinking must be closed."
+    )
+    max_chars: int = Field(default=100_000, ge=1, description="A longer program is unparseable.")
+    relative: float = Field(
+        default=1e-6,
+        ge=0,
+        description="Relative tolerance where a floating-point number is expected.",
+    )
+    absolute: float = Field(
+        default=1e-9, ge=0, description="Absolute tolerance; the larger of the two holds."
+    )
+    per_test: SandboxLimits = Field(
+        default_factory=_per_test, description="What one test may cost a program."
+    )
+    total_seconds: float = Field(
+        default=30.0, gt=0, description="Wall-clock seconds that all tests of a program may take."
+    )
+    check_golds: bool = Field(
+        default=True,
+        description="Whether reference solutions must pass their own tests before a run.",
+    )
+
+
 AnyReward = Annotated[
-    MathConfig | ExactConfig | FormatConfig | FunctionConfig,
+    MathConfig | ExactConfig | FormatConfig | FunctionConfig | CodeConfig,
     Field(discriminator="kind"),
 ]
 

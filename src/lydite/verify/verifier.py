@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lydite.config import UserError
 from lydite.types import Problem, Verifier
+from lydite.verify.code.reward import CodeReward
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.final import MATH_HANDLER, ExactReward, MathReward
 from lydite.verify.format import FormatReward
@@ -17,6 +18,7 @@ from lydite.verify.pool import Handler, Pool
 from lydite.verify.score import Reward
 from lydite.verify.settings import (
     AnyReward,
+    CodeConfig,
     ExactConfig,
     FormatConfig,
     FunctionConfig,
@@ -109,11 +111,19 @@ def _function(
     return FunctionReward(config, name, pool, handler, limits.seconds)
 
 
+def _code(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, CodeConfig)
+    return CodeReward(config, name, limits)
+
+
 _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Reward]] = {
     "math": _math,
     "exact": _exact,
     "format": _format,
     "function": _function,
+    "code": _code,
 }
 
 

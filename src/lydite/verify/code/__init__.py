@@ -1,0 +1,1 @@
+"""Programs as answers: read from a completion, run in the sandbox, their replies compared here."""

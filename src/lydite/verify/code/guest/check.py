@@ -1,0 +1,126 @@
+"""Test code, which is trusted, in a sandbox of its own: the candidate is elsewhere."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from lydite.verify.code.guest.spelling import (
+    TooLarge,
+    Unspelled,
+    first_compiled,
+    new_main,
+    read,
+    spell,
+)
+
+CHANNEL = 3
+NONCE_BYTES = 16
+
+
+class Lost(BaseException):
+    """An argument that cannot cross. No ``except Exception`` of the tests swallows it."""
+
+
+class Host:
+    """The other end of descriptor 3: frames of a 4-byte length, the nonce of the request, and
+    JSON.
+    """
+
+    nonce = b""
+
+    def receive(self) -> dict[str, Any]:
+        """The next request; the end of the process when the host hangs up."""
+        size = int.from_bytes(self._take(4), "big")
+        body = self._take(size)
+        self.nonce = body[:NONCE_BYTES]
+        frame: dict[str, Any] = json.loads(body[NONCE_BYTES:])
+        return frame
+
+    def reply(self, frame: dict[str, Any]) -> None:
+        """Answers the last request."""
+        body = self.nonce + json.dumps(frame).encode()
+        left = memoryview(len(body).to_bytes(4, "big") + body)
+        while left:
+            left = left[os.write(CHANNEL, left) :]
+
+    def _take(self, size: int) -> bytes:
+        parts = []
+        while size > 0:
+            part = os.read(CHANNEL, min(size, 1 << 20))
+            if not part:
+                os._exit(0)
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+class Candidate:
+    """Stands for the candidate in test code: arguments go out as data, results come back as data
+    of exact built-in types.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            trees = [spell(value) for value in args]
+            asked = {"args": trees, "kwargs": {k: spell(v) for k, v in kwargs.items()}}
+        except Unspelled as error:
+            large = isinstance(error, TooLarge)
+            self.host.reply({"uncarried": str(error), "large": large, "calls": self.calls})
+            raise Lost from None
+        self.calls += 1
+        self.host.reply({"call": asked})
+        reply = self.host.receive()
+        if "raised" in reply:
+            raise raised(reply["raised"], reply["message"])
+        return read(reply["value"])
+
+
+def raised(names: Sequence[str], message: str) -> Exception:
+    """What the candidate raised, as the nearest built-in exception. One that would end a loop or
+    the process without a word (StopIteration, SystemExit) comes as RuntimeError.
+    """
+    for name in names:
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            if issubclass(kind, (StopIteration, StopAsyncIteration)):
+                break
+            try:
+                return kind(message)
+            except TypeError:  # UnicodeDecodeError and its like want more than a message
+                continue
+    return RuntimeError(f"{names[0] if names else 'unknown'}: {message}")
+
+
+def main() -> None:
+    """Runs the test code that the host sends; says how it went."""
+    host = Host()
+    asked = host.receive()
+    candidate = Candidate(host)
+    verdict: dict[str, Any] = {}
+    try:
+        space = new_main()
+        with contextlib.suppress(SyntaxError):  # it may be the head of a function, without a body
+            exec(first_compiled([asked["prefix"]]), space)
+        space[asked["entry_point"]] = space["candidate"] = candidate
+        exec(first_compiled([asked["test_code"]]), space)
+        if callable(space.get("check")):
+            space["check"](candidate)
+        verdict["passed"] = True
+    except BaseException as error:
+        verdict["failed"] = type(error).__name__
+        verdict["message"] = str(error)[:300]
+    host.reply({**verdict, "calls": candidate.calls})
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""The reward that runs a completion's program against its problem's tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from lydite.types import Outcome, Problem
+from lydite.verify.code.candidate import Result, prepare
+from lydite.verify.code.checks import CheckError, Checks, read_checks
+from lydite.verify.code.extract import Program, is_code_prefix, read_program, sources
+from lydite.verify.code.grade import Costs, Report, grade_test_code, grade_tests
+from lydite.verify.code.languages import LANGUAGES
+from lydite.verify.code.values import Tolerance
+from lydite.verify.sandbox import Sandbox, SandboxError
+from lydite.verify.score import Score
+from lydite.verify.settings import CodeConfig, PoolLimits
+
+
+class CodeReward:
+    """1.0 if the program passes every test, else 0.0; or the share of tests that it passes.
+
+    Programs are checked side by side, ``limits.workers`` at once, each in sandboxes of its own. A
+    program that passes its limit of time or memory is ``timeout``, a text that turns out to be no
+    program ``unparseable``; neither pays. A problem that cannot be checked is ``ungradable``, a
+    sandbox that does not start ``crashed``: no reward.
+    """
+
+    def __init__(self, config: CodeConfig, name: str, limits: PoolLimits) -> None:
+        """
+        Raises:
+            UserError: no sandbox works on this machine, or the language's tools are not on it.
+        """
+        self.name = name
+        self.weight = config.weight
+        self.decides = 2
+        self._config = config
+        self._language = LANGUAGES[config.language]
+        self._language.require()
+        self._tolerance = Tolerance(config.relative, config.absolute)
+        memory = config.per_test.memory_mb + self._language.memory_mb
+        self._costs = Costs(
+            config.per_test.model_copy(update={"memory_mb": memory}), config.total_seconds
+        )
+        self._sandbox = Sandbox(slots=limits.workers)
+        self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
+        """One score per completion, in order."""
+        known: dict[int, Checks | CheckError] = {}
+        for problem in problems:
+            if id(problem) not in known:
+                known[id(problem)] = self._checks(problem)
+        return list(
+            self._threads.map(
+                lambda pair: self._score(known[id(pair[0])], pair[1]),
+                zip(problems, texts, strict=True),
+            )
+        )
+
+    def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Every problem has tests, and a reference solution passes all of its own."""
+        return list(self._threads.map(self._gold_fault, problems))
+
+    def warm(self) -> None:
+        """Starts sandboxes, so that the first completion does not wait for them."""
+        self._sandbox.warm()
+
+    def close(self) -> None:
+        """Ends every sandbox."""
+        self._threads.shutdown(cancel_futures=True)
+        self._sandbox.close()
+
+    def _checks(self, problem: Problem) -> Checks | CheckError:
+        try:
+            checks = read_checks(problem.fields, self._config.shown)
+        except CheckError as error:
+            return error
+        if (checks.calls or checks.test_code) and self._language.call is None:
+            return CheckError(
+                f"function calls are not checked in {self._language.name}; give tests"
+            )
+        if self._config.counted == "hidden" and not checks.test_code:
+            hidden = checks.only_hidden()
+            if not (hidden.outputs or hidden.calls):
+                return CheckError("no test is hidden, and only hidden ones count")
+            return hidden
+        return checks
+
+    def _gold_fault(self, problem: Problem) -> str | None:
+        checks = self._checks(problem)
+        if isinstance(checks, CheckError):
+            return str(checks)
+        if problem.reference is None or not self._config.check_golds:
+            return None
+        program = read_program(problem.reference, self._language)
+        try:
+            report = self._grade(checks, program)
+        except SandboxError as error:
+            return str(error)
+        if report.outcome is Outcome.CORRECT:
+            return None
+        return f"the reference solution does not pass: {report.detail or report.outcome.value}"
+
+    def _score(self, checks: Checks | CheckError, text: str) -> Score:
+        begun = time.perf_counter()
+        if isinstance(checks, CheckError):
+            return Score(Outcome.UNGRADABLE, None, detail=str(checks))
+        config = self._config
+        program = read_program(
+            text, self._language, config.unfenced, config.thinking, config.max_chars
+        )
+        if program.code is None:
+            return Score(Outcome.UNPARSEABLE, 0.0, detail=program.reason)
+        try:
+            report = self._grade(checks, program)
+        except SandboxError as error:
+            report = Report(Outcome.CRASHED, 0.0, str(error))
+        seconds = time.perf_counter() - begun
+        if report.outcome in (Outcome.CRASHED, Outcome.UNGRADABLE):
+            return Score(report.outcome, None, program.code, report.detail, seconds)
+        if report.malformed and not program.fenced:
+            detail = f"there is no code block, and the text is no program ({report.detail})"
+            return Score(Outcome.UNPARSEABLE, 0.0, None, detail, seconds)
+        correct = report.outcome is Outcome.CORRECT
+        reward = report.share if config.reward == "share" else float(correct)
+        return Score(report.outcome, reward, program.code, report.detail, seconds)
+
+    def _grade(self, checks: Checks, program: Program) -> Report:
+        assert program.code is not None
+        code = sources(program.code, checks.prefix, checks.entry_point)
+        candidate = prepare(self._sandbox, self._language, code)
+        if isinstance(candidate, Result):
+            why = f"{candidate.reason}: {candidate.said}" if candidate.said else candidate.reason
+            return Report(candidate.outcome, 0.0, why, candidate.malformed)
+        if checks.test_code:
+            prefix = checks.prefix if is_code_prefix(checks.prefix, checks.entry_point) else ""
+            return grade_test_code(self._sandbox, candidate, checks, self._costs, prefix)
+        to_the_end = self._config.reward == "share"
+        return grade_tests(
+            self._sandbox, candidate, checks, self._costs, self._tolerance, to_the_end
+        )
