@@ -10,8 +10,9 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +29,16 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a backend starts its first process: the command line, with the two sockets and the
-    information pipe to be inherited, and what the process is told first.
+    """How a backend starts its first process: the command line, and what the process is told
+    first.
     """
 
     command: Sequence[str]
     setup: dict[str, Any]
+
+
+# From (control, channel, information) descriptors, which will be inherited, to a launch.
+Plan = Callable[[tuple[int, int, int]], Launch]
 
 
 class Lost(Exception):
@@ -47,42 +52,61 @@ class Late(Exception):
 class Box:
     """A started sandbox that waits for its program. Not thread-safe: it has one user at a time."""
 
-    def __init__(self, launch: Any) -> None:
-        """Starts the sandbox; :meth:`ready` waits for it.
+    def __init__(self, plan: Plan, namespaced: bool) -> None:
+        """Starts the sandbox without waiting for it.
+
+        The thread that calls this must outlive the sandbox: the kernel kills it with the thread.
 
         Args:
-            launch: from (control, channel, info) descriptors to a :class:`Launch`.
+            plan: how to start it.
+            namespaced: whether the first process is named on the information pipe, and all others
+                die with it.
+
+        Raises:
+            SandboxError: the system starts no process.
         """
         self.control, control = socket.socketpair()
         self.channel, channel = socket.socketpair()
-        read, write = os.pipe()
+        self._info, write = os.pipe()
+        self._namespaced = namespaced
+        self._then: list[Callable[[], object]] = []
         self._first: int | None = None
-        self._closed = False
+        self._closing = threading.Lock()
         ends = (control.fileno(), channel.fileno(), write)
         try:
-            plan: Launch = launch(*ends)
+            launch = plan(ends)
             self.process = subprocess.Popen(
-                plan.command,
+                launch.command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=ends,
-                env={"PYTHONHASHSEED": "0"},
+                start_new_session=True,
                 cwd="/",
+                umask=0o022,
+                # Sets are ordered alike each time, so verdicts are. Nothing else is inherited.
+                env={"PYTHONHASHSEED": "0"},
             )
-        except OSError as error:
+        except BaseException as error:
             self.control.close()
             self.channel.close()
-            os.close(read)
-            raise SandboxError(f"the sandbox does not start: {error}") from error
+            os.close(self._info)
+            if isinstance(error, OSError):
+                raise SandboxError(f"the sandbox does not start: {error}") from error
+            raise
         finally:
             control.close()
             channel.close()
             os.close(write)
-        self._info = read
         self.control.setblocking(False)
         self.channel.setblocking(False)
-        self._setup = plan.setup
+        with contextlib.suppress(Lost, Late):
+            self._greet(launch.setup)
+
+    def _greet(self, setup: dict[str, Any]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        _write(self.control, inside_code(), deadline)
+        self.send(setup, b"", deadline)
 
     def ready(self, seconds: float = START_SECONDS) -> None:
         """Waits until the first process waits for a program.
@@ -92,13 +116,13 @@ class Box:
         """
         deadline = time.monotonic() + seconds
         try:
-            self._first = _first_process(self._info, deadline)
-            _write(self.control, inside_code(), deadline)
-            self.send(self._setup, b"", deadline)
+            if self._namespaced:
+                self._first = _first_process(self._info, deadline)
             self.receive(deadline, 0)
         except (Lost, Late, OSError, ValueError) as error:
+            complaint = self._complaint(error)
             self.close()
-            raise SandboxError(f"the sandbox does not start: {self._complaint(error)}") from error
+            raise SandboxError(f"the sandbox does not start: {complaint}") from error
 
     def _complaint(self, error: Exception) -> str:
         stderr = self.process.stderr
@@ -151,25 +175,37 @@ class Box:
         return json.loads(_read(self.control, head, deadline)), _read(self.control, size, deadline)
 
     def close(self) -> None:
-        """Kills everything in the sandbox and waits until it is gone."""
-        if self._closed:
+        """Kills everything in the sandbox and waits until it is gone. Again, and from another
+        thread, it does nothing more.
+        """
+        if not self._closing.acquire(blocking=False):
             return
-        self._closed = True
         # The first process before bubblewrap: once it is dead, so is all of its namespace.
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
             os.close(self._first)
-        else:
+        elif self._namespaced:
             self.process.kill()
-        self.control.close()
-        self.channel.close()
-        os.close(self._info)
+        # Without a namespace, hanging up makes the first process end its program, then itself.
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_RDWR)
         try:
-            self.process.wait(timeout=START_SECONDS)
+            self.process.wait(timeout=GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.control.close()
+        self.channel.close()
+        os.close(self._info)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        for then in self._then:
+            then()
+
+    def on_close(self, then: Callable[[], object]) -> None:
+        """Calls ``then`` once the sandbox is gone."""
+        self._then.append(then)
 
     def __enter__(self) -> Box:
         return self
@@ -191,6 +227,8 @@ def _first_process(info: int, deadline: float) -> int:
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:
+    if fd < 0:
+        raise Lost("it was closed")
     poll = select.poll()
     poll.register(fd, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):

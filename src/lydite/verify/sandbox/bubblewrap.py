@@ -10,39 +10,71 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import PurePosixPath
 
+from lydite.verify.sandbox.box import Launch
 from lydite.verify.sandbox.runtime import Runtime
+from lydite.verify.sandbox.seccomp import program_filter
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
-def command(
-    runtime: Runtime, visible: tuple[str, ...], sockets: tuple[int, int], info: int
-) -> list[str]:
-    """The command line of one sandbox.
+def launch(
+    runtime: Runtime, visible: tuple[str, ...], user: int | None, ends: tuple[int, int, int]
+) -> Launch:
+    """How to start one sandbox.
 
     Args:
         runtime: the interpreter.
         visible: further paths to show read-only.
-        sockets: descriptors of the first process's control and channel.
-        info: descriptor on which bubblewrap names the first process.
+        user: as root: who programs run as.
+        ends: descriptors of the first process's control and channel, and the one on which
+            bubblewrap names that process.
     """
-    root = os.geteuid() == 0
+    control, channel, info = ends
     line = [shutil.which("bwrap") or "bwrap"]
     line += ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     line += ["--unshare-cgroup-try", "--hostname", "sandbox", "--info-fd", str(info)]
     line += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
     line += ["--cap-add", "CAP_SYS_ADMIN"]
-    if root:
-        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-    else:
+    if user is None:
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
+    else:
+        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    line += _view(runtime, visible)
+    setup = {
+        "uid": user,
+        "folder": None,
+        "landlock": None,
+        "stdlib": runtime.stdlib,
+        # In a user namespace of its own, the first process is counted with its programs.
+        "tasks": 1 if user is None else 0,
+        "shared_memory": False,
+        "filters": {
+            name: program_filter(own_files=True, own_processes=True, forks=forks).hex()
+            for name, forks in (("alone", False), ("many", True))
+        },
+    }
+    return Launch([*line, "--", *runtime.command(control, channel)], setup)
+
+
+def _view(runtime: Runtime, visible: tuple[str, ...]) -> list[str]:
+    """The file system: what is named here, read-only, and nothing else."""
+    line: list[str] = []
     shown = [*runtime.libraries, runtime.python, runtime.stdlib, "/etc/ld.so.cache", *visible]
-    for path in dict.fromkeys(shown):
-        line += ["--ro-bind-try", path, path]
+    shown = list(dict.fromkeys(path for path in shown if os.path.exists(path)))
+    for folder in _folders([*shown, *DEVICES, "/tmp/files"]):
+        line += ["--perms", "0755", "--dir", folder]
+    for path in shown:
+        line += ["--ro-bind", path, path]
     for path in runtime.hidden:
         line += ["--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
     for path in DEVICES:
         line += ["--dev-bind", path, path]
-    line += ["--dir", "/tmp", "--remount-ro", "/", "--chdir", "/", "--"]
-    return line + runtime.command(*sockets)
+    return [*line, "--remount-ro", "/", "--chdir", "/"]
+
+
+def _folders(paths: list[str]) -> list[str]:
+    """All folders above, outermost first. Bubblewrap would make them, closed to other users."""
+    found = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+    return sorted(found - {"/"}, key=lambda folder: (folder.count("/"), folder))

@@ -28,10 +28,13 @@ WORK = "/tmp"
 PRELOADED = ("bisect", "collections", "functools", "heapq", "itertools", "math", "random", "re",
              "string", "typing")  # fmt: skip
 
-CLONE_NEWNS = 0x20000
-MS_NOSUID, MS_NODEV = 2, 4
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
+INODES = 1024
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
+GIVEN: list[str] = []
 CAPABILITY_VERSION_3 = 0x20080522
+# Threads of a program whatever its processes; an interpreter that starts more has lost its way.
+THREADS = 64
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,26 +46,41 @@ def serve(control: int, channel: int) -> None:
     for name in PRELOADED:
         __import__(name)
     sys.modules["random"].seed(0)
-    enter(setup)
+    if setup["folder"] is not None:
+        os.mkdir(setup["folder"], 0o755)
+        GIVEN.append(setup["folder"])
+    rules = enter(setup)
     send(control, {"ready": True})
-    files: dict[str, bytes] = {}
+    folder = Folder(setup["folder"])
     while True:
         request, body = receive(control)
         if request["op"] == "load":
-            files = {}
+            folder.files = {}
             for name, size in request["files"]:
-                files[name], body = body[:size], body[size:]
+                folder.files[name], body = body[:size], body[size:]
             continue
-        run = Run(setup, request, files, control, channel)
+        try:
+            folder.prepare(request["argv"][0], request["limits"]["file_mb"] << 20)
+        except OSError as error:
+            reply = {"how": "killed", "code": None, "seconds": 0.0, "stdout": 0}
+            send(control, reply, f"the sandbox has no working folder: {error}".encode())
+            continue
+        run = Run(setup, request, folder.files, (control, channel, rules))
         reply, out, err = run.watch(body)
         send(control, {**reply, "stdout": len(out)}, out + err)
 
 
-def enter(setup: dict[str, Any]) -> None:
-    """Measures that hold for this process and for all that it starts."""
+def enter(setup: dict[str, Any]) -> int:
+    """Measures that hold for this process and for all that it starts. Returns a descriptor of the
+    Landlock rules, or -1.
+    """
     die_with_parent()
     for name, value in (("CORE", 0), ("NICE", 0), ("RTPRIO", 0), ("MSGQUEUE", 0), ("MEMLOCK", 0)):
         limit(getattr(resource, f"RLIMIT_{name}"), value)
+    if setup["landlock"] is None:
+        return -1
+    reopen_library(setup["stdlib"], setup["uid"] is not None)
+    return landlock_rules(setup["landlock"])
 
 
 def die_with_parent() -> None:
@@ -78,40 +96,87 @@ def limit(kind: int, soft: int, hard: int | None = None) -> None:
     resource.setrlimit(kind, (min(soft, wanted), wanted))
 
 
+class Folder:
+    """The working folder of programs: the same at the start of each run.
+
+    It is a small file system in memory, or a folder of the host's in which only this process may
+    write.
+    """
+
+    def __init__(self, given: str | None) -> None:
+        self.own = given is None
+        self.path = given or WORK
+        self.files: dict[str, bytes] = {}
+        self.size = -1
+        self.inodes = -1
+
+    def prepare(self, command: str, size: int) -> None:
+        """Puts the files there unless they are there, untouched and alone."""
+        os.chdir("/")
+        if self.size != size or not self.untouched():
+            if self.own:
+                self.mount(size)
+            self.fill(command)
+            self.size = size
+            self.inodes = os.statvfs(self.path).f_ffree
+        os.chdir(self.path)
+
+    def mount(self, size: int) -> None:
+        if self.size >= 0:
+            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
+        options = f"size={size},nr_inodes={INODES},mode=1777".encode()
+        check(libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options), "mount")
+
+    def fill(self, command: str) -> None:
+        for name, content in self.files.items():
+            path = os.path.join(self.path, name)
+            with open(path, "wb") as file:
+                file.write(content)
+            os.chmod(path, 0o555 if command in (name, f"./{name}") else 0o444)
+
+    def untouched(self) -> bool:
+        if not self.own:
+            return True
+        if sorted(os.listdir(WORK)) != sorted(self.files):
+            return False
+        if os.statvfs(WORK).f_ffree != self.inodes:
+            return False
+        for name, content in self.files.items():
+            fd = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(fd, "rb") as file:
+                if file.read(len(content) + 1) != content:
+                    return False
+        return True
+
+
 class Run:
     """One program on one input, or one program that serves the host over the channel."""
 
     def __init__(self, setup: dict[str, Any], request: dict[str, Any], files: dict[str, bytes],
-                 control: int, channel: int) -> None:  # fmt: skip
+                 fds: tuple[int, int, int]) -> None:  # fmt: skip
         self.setup = setup
         self.request = request
         self.limits = request["limits"]
         self.files = files
-        self.control = control
+        self.control, self.channel, self.rules = fds
         self.serves = request["op"] == "serve"
         inside, self.stdin = os.pipe()
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
         self.begun = time.monotonic()
+        self.parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            self.become((inside, out, err), channel)
+            self.become((inside, out, err))
         for end in (inside, out, err):
             os.close(end)
 
-    def become(self, ends: tuple[int, int, int], channel: int) -> NoReturn:
+    def become(self, ends: tuple[int, int, int]) -> NoReturn:
         """In the new process: gives up every right, then runs the program."""
-        kept = os.dup(channel) if self.serves else -1
-        for number, end in enumerate(ends):
-            os.dup2(end, number)
-        if self.serves:
-            os.dup2(kept, CHANNEL)
-            os.set_inheritable(CHANNEL, True)
-        os.closerange(CHANNEL + self.serves, 1 << 16)
         try:
-            self.settle()
+            self.settle(ends)
         except BaseException as error:
-            os.write(2, f"the sandbox did not close: {error!r}".encode())
+            os.write(ends[2], f"the sandbox did not close: {error!r}".encode())
             os._exit(127)
         argv = self.request["argv"]
         if argv[0] == "python":
@@ -119,32 +184,36 @@ class Run:
         try:
             os.execve(argv[0], argv, {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK})
         except OSError as error:
-            os.write(2, f"{argv[0]}: {error}".encode())
+            os.write(2, f"{argv[0]}: {error.strerror}".encode())
             os._exit(127)
 
-    def settle(self) -> None:
+    def settle(self, ends: tuple[int, int, int]) -> None:
         """From trusted to untrusted; in this order, each step needs what the next gives up."""
         setup, limits = self.setup, self.limits
-        size = limits["file_mb"] << 20
-        check(libc.unshare(CLONE_NEWNS), "unshare")
-        options = f"size={size},nr_inodes=1024,mode=1777".encode()
-        check(libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options), "mount")
-        os.chdir(WORK)
-        for name, content in self.files.items():
-            mode = 0o555 if self.request["argv"][0] in (name, f"./{name}") else 0o444
-            with open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(content)
+        keep_only([*ends, self.channel] if self.serves else list(ends), self.rules)
         limit(resource.RLIMIT_NOFILE, 64)
-        limit(resource.RLIMIT_FSIZE, size)
+        limit(resource.RLIMIT_FSIZE, limits["file_mb"] << 20)
         limit(resource.RLIMIT_CPU, limits["cpu_seconds"], limits["cpu_seconds"] + 1)
-        limit(resource.RLIMIT_AS, limits["memory_mb"] << 20)
+        limit(resource.RLIMIT_AS, (limits["memory_mb"] << 20) // self.sharers())
         if setup["uid"] is not None:
             os.setgroups([])
             os.setresgid(setup["uid"], setup["uid"], setup["uid"])
             os.setresuid(setup["uid"], setup["uid"], setup["uid"])
-        limit(resource.RLIMIT_NPROC, limits["processes"] + 64)
+        tasks = THREADS if limits["processes"] == 1 else limits["processes"]
+        limit(resource.RLIMIT_NPROC, tasks + setup["tasks"])
         drop_capabilities()
         die_with_parent()
+        if os.getppid() != self.parent:
+            os._exit(0)
+        check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+        if self.rules >= 0:
+            check(libc.syscall(LANDLOCK_RESTRICT_SELF, self.rules, 0), "landlock")
+            os.close(self.rules)
+        install_filter(setup["filters"]["alone" if limits["processes"] == 1 else "many"])
+
+    def sharers(self) -> int:
+        """Among how many the memory is divided: a limit of each process is none of their sum."""
+        return 1 if self.setup["shared_memory"] else int(self.limits["processes"])
 
     def watch(self, stdin: bytes) -> tuple[dict[str, Any], bytes, bytes]:
         """Feeds and drains the program until it ends or is ended."""
@@ -169,7 +238,9 @@ class Run:
                 how = "timeout"
             for fd, event in events:
                 if fd == self.control:
-                    os._exit(0)
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
+                    leave()
                 elif fd == self.stdin:
                     left = feed(fd, left)
                     if not left:
@@ -262,6 +333,78 @@ def drop_capabilities() -> None:
     check(libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
 
 
+def keep_only(ends: list[int], rules: int) -> None:
+    """Leaves the program its three standard streams and, if it serves, the channel."""
+    ends = [os.dup2(end, 100 + n) for n, end in enumerate(ends)]
+    for number, end in enumerate(ends):
+        os.dup2(end, number)
+    kept = sorted(fd for fd in (rules, *LIBRARY_FDS) if fd >= len(ends))
+    low = len(ends)
+    for fd in [*kept, 1 << 16]:
+        os.closerange(low, fd)
+        low = fd + 1
+
+
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
+def install_filter(code: str) -> None:
+    raw = bytes.fromhex(code)
+    program = Filter(len(raw) // 8, raw)
+    failed = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+    check(failed, "seccomp")
+
+
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_RULE_PATH_BENEATH = 1
+PATH_BENEATH = struct.Struct("=Qi")
+LIBRARY_FDS: list[int] = []
+
+
+def landlock_rules(landlock: dict[str, Any]) -> int:
+    """Builds the rules while their paths can still be opened."""
+    handled = landlock["handled"]
+    attributes = struct.pack(f"={len(handled)}Q", *handled)
+    rules: int = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
+    if rules < 0:
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    for path, access in landlock["rules"]:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        rule = PATH_BENEATH.pack(access, fd)
+        failed = libc.syscall(LANDLOCK_ADD_RULE, rules, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        check(failed, f"landlock_add_rule {path}")
+        os.close(fd)
+    return rules
+
+
+def reopen_library(stdlib: str, other_user: bool) -> None:
+    """Keeps the standard library importable where programs may neither list its folder (it holds
+    the installed packages too) nor, as another user, walk down to it.
+    """
+    for path in (stdlib, os.path.join(stdlib, "lib-dynload")):
+        name = path
+        if other_user:
+            fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+            LIBRARY_FDS.append(fd)
+            name = f"/proc/self/fd/{fd}"
+            sys.path[:] = [name if entry == path else entry for entry in sys.path]
+            for module in list(sys.modules.values()):
+                places = getattr(module, "__path__", None)
+                if isinstance(places, list):
+                    start = path + os.sep
+                    places[:] = [
+                        f"{name}/{p[len(start):]}" if p.startswith(start) else p for p in places
+                    ]
+        # A finder that has listed its folder lists it again only when it changes.
+        finder = sys.path_hooks[-1](name)
+        finder.find_spec("no_such_module")
+        sys.path_importer_cache[name] = finder
+
+
 def check(result: int, what: str) -> None:
     if result != 0:
         raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
@@ -274,7 +417,7 @@ def run_script(argv: list[str], source: bytes) -> NoReturn:
     sys.modules["__main__"] = main
     sys.argv = argv
     # After the standard library: no file of the program's can stand in for a module of it.
-    sys.path.append(WORK)
+    sys.path.append(os.getcwd())
     try:
         exec(compile(source, argv[0], "exec", dont_inherit=True), main.__dict__)
     except SystemExit:
@@ -288,6 +431,15 @@ def run_script(argv: list[str], source: bytes) -> NoReturn:
     sys.exit(0)
 
 
+def leave() -> NoReturn:
+    """The host has hung up."""
+    for folder in GIVEN:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    os._exit(0)
+
+
 def receive(fd: int) -> tuple[dict[str, Any], bytes]:
     head, size = HEAD.unpack(read(fd, HEAD.size))
     request = json.loads(read(fd, head))
@@ -299,7 +451,7 @@ def read(fd: int, size: int) -> bytes:
     while size > 0:
         part = os.read(fd, min(size, 1 << 20))
         if not part:
-            os._exit(0)
+            leave()
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -312,4 +464,4 @@ def send(fd: int, header: dict[str, Any], body: bytes = b"") -> None:
         while left:
             left = left[os.write(fd, left) :]
     except OSError:
-        os._exit(0)
+        leave()
