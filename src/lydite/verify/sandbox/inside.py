@@ -8,7 +8,10 @@ for good and only then run; it never reads what they write other than as bytes t
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import gc
+import io
 import json
 import os
 import resource
@@ -16,7 +19,9 @@ import select
 import signal
 import struct
 import sys
+import threading
 import time
+import traceback
 import types
 from typing import Any, NoReturn
 
@@ -46,6 +51,9 @@ def serve(control: int, channel: int) -> None:
     for name in PRELOADED:
         __import__(name)
     sys.modules["random"].seed(0)
+    # Programs start as copies of this process: what is not moved or counted is not copied.
+    gc.collect()
+    gc.freeze()
     if setup["folder"] is not None:
         os.mkdir(setup["folder"], 0o755)
         GIVEN.append(setup["folder"])
@@ -418,17 +426,38 @@ def run_script(argv: list[str], source: bytes) -> NoReturn:
     sys.argv = argv
     # After the standard library: no file of the program's can stand in for a module of it.
     sys.path.append(os.getcwd())
+    code: object = 0
     try:
         exec(compile(source, argv[0], "exec", dont_inherit=True), main.__dict__)
-    except SystemExit:
-        raise
-    except BaseException:
-        import traceback
+    except SystemExit as error:
+        code = error.code
+    except BaseException as error:
+        trace = error.__traceback__
+        traceback.print_exception(error.with_traceback(trace.tb_next if trace else None))
+        code = 1
+    end(main, code)
 
-        kind, error, trace = sys.exc_info()
-        traceback.print_exception(kind, error, trace.tb_next if trace else None)
-        sys.exit(1)
-    sys.exit(0)
+
+def end(main: types.ModuleType, code: object) -> NoReturn:
+    """What an interpreter does at its end, without taking apart every module: threads are awaited,
+    exit functions called, the program's objects deleted, files flushed.
+    """
+    status = 0 if code is None else code & 0xFF if isinstance(code, int) else 1
+    if status == 1 and not isinstance(code, int):
+        print(code, file=sys.stderr)
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        main.__dict__.clear()
+        gc.collect()
+        files = [found for found in gc.get_objects() if isinstance(found, io.IOBase)]
+        for file in (*files, sys.stdout, sys.stderr):
+            if not file.closed and file.writable():
+                file.flush()
+    except BaseException as error:
+        os.write(2, f"at its end: {error!r}".encode())
+        status = status or 120
+    os._exit(status)
 
 
 def leave() -> NoReturn:
