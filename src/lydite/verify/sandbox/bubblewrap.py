@@ -40,7 +40,8 @@ def launch(
     if user is None:
         line += ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     else:
-        line += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        for right in ("CAP_SETUID", "CAP_SETGID", "CAP_KILL"):
+            line += ["--cap-add", right]
     line += _view(runtime, visible)
     setup = {
         "uid": user,

@@ -289,7 +289,9 @@ class Run:
         return reply, bytes(out[:cap]), bytes(err)
 
     def cause(self, code: int, cpu: float, err: bytes) -> str:
-        if code == -signal.SIGXCPU or (code == -signal.SIGKILL and cpu >= self.limits["cpu_seconds"]):
+        if code == -signal.SIGXCPU or (
+            code == -signal.SIGKILL and cpu >= self.limits["cpu_seconds"]
+        ):
             return "cpu"
         last = err.strip().rpartition(b"\n")[2]
         if code != 0 and (last.startswith(b"MemoryError") or b"std::bad_alloc" in err):
@@ -405,7 +407,7 @@ def reopen_library(stdlib: str, other_user: bool) -> None:
                 if isinstance(places, list):
                     start = path + os.sep
                     places[:] = [
-                        f"{name}/{p[len(start):]}" if p.startswith(start) else p for p in places
+                        f"{name}/{p[len(start) :]}" if p.startswith(start) else p for p in places
                     ]
         # A finder that has listed its folder lists it again only when it changes.
         finder = sys.path_hooks[-1](name)

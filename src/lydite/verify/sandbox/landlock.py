@@ -85,11 +85,12 @@ def _rules(
     library = [entry for entry in os.scandir(runtime.stdlib) if entry.name not in hidden]
     rules = [(entry.path, _access(entry.path, 0)) for entry in library]
     rules += [(path, _READ_FILE | _EXECUTE) for path in (*runtime.libraries, runtime.python)]
-    rules += [(path, _access(path, _EXECUTE)) for path in (*visible, folder)]
+    rules += [(path, _access(path, _EXECUTE)) for path in visible]
+    rules.append((folder, _READ_FILE | _READ_DIR | _EXECUTE))
     rules += [(path, _READ_FILE) for path in ("/etc/ld.so.cache", "/dev/zero", "/dev/urandom")]
     write = _WRITE_FILE | (_TRUNCATE if abi >= 3 else 0)
     rules += [("/dev/random", _READ_FILE), ("/dev/null", _READ_FILE | write)]
-    return [(path, access) for path, access in rules if os.path.exists(path)]
+    return rules
 
 
 def _access(path: str, more: int) -> int:
