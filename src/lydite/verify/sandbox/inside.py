@@ -9,6 +9,7 @@ for good and only then run; it never reads what they write other than as bytes t
 from __future__ import annotations
 
 import atexit
+import builtins
 import ctypes
 import gc
 import io
@@ -51,6 +52,7 @@ def serve(control: int, channel: int) -> None:
     for name in PRELOADED:
         __import__(name)
     sys.modules["random"].seed(0)
+    builtins.exit = builtins.quit = sys.exit  # what `site` adds, which is not loaded
     # Programs start as copies of this process: what is not moved or counted is not copied.
     gc.collect()
     gc.freeze()
@@ -244,7 +246,7 @@ class Run:
             events = poll.poll(wait)
             if not events:
                 how = "timeout"
-            for fd, event in events:
+            for fd, _ in events:
                 if fd == self.control:
                     os.kill(self.pid, signal.SIGKILL)
                     os.waitpid(self.pid, 0)
@@ -448,8 +450,8 @@ def end(main: types.ModuleType, code: object) -> NoReturn:
     if status == 1 and not isinstance(code, int):
         print(code, file=sys.stderr)
     try:
-        threading._shutdown()
-        atexit._run_exitfuncs()
+        for finish in (threading.__dict__["_shutdown"], atexit.__dict__["_run_exitfuncs"]):
+            finish()
         main.__dict__.clear()
         gc.collect()
         files = [found for found in gc.get_objects() if isinstance(found, io.IOBase)]
