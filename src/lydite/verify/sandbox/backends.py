@@ -19,7 +19,10 @@ from lydite.verify.sandbox.runtime import find_runtime
 
 BackendName = Literal["auto", "bubblewrap", "landlock"]
 BACKENDS: tuple[Literal["bubblewrap", "landlock"], ...] = ("bubblewrap", "landlock")
-INSTALL = "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
+INSTALL = (
+    "install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap; Fedora: "
+    "dnf install bubblewrap)"
+)
 
 # Users whom nobody is, by custom the range for services' passing users: as root, each sandbox's
 # programs run as another, so that the kernel counts and limits them apart.

@@ -8,11 +8,8 @@ for good and only then run; it never reads what they write other than as bytes t
 
 from __future__ import annotations
 
-import atexit
 import builtins
-import ctypes
 import gc
-import io
 import json
 import os
 import resource
@@ -20,11 +17,23 @@ import select
 import signal
 import struct
 import sys
-import threading
 import time
-import traceback
-import types
 from typing import Any, NoReturn
+
+from lydite.verify.sandbox.script import run_script
+from lydite.verify.sandbox.settle import (
+    check,
+    die_with_parent,
+    drop_capabilities,
+    install_filter,
+    keep_only,
+    landlock_restrict,
+    landlock_rules,
+    libc,
+    limit,
+    no_new_privileges,
+    reopen_library,
+)
 
 HEAD = struct.Struct(">II")
 STDERR_TAIL = 8192
@@ -36,13 +45,9 @@ PRELOADED = ("bisect", "collections", "functools", "heapq", "itertools", "math",
 
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 INODES = 1024
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
 GIVEN: list[str] = []
-CAPABILITY_VERSION_3 = 0x20080522
 # Threads of a program whatever its processes; an interpreter that starts more has lost its way.
 THREADS = 64
-
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(control: int, channel: int) -> None:
@@ -52,7 +57,8 @@ def serve(control: int, channel: int) -> None:
     for name in PRELOADED:
         __import__(name)
     sys.modules["random"].seed(0)
-    builtins.exit = builtins.quit = sys.exit  # what `site` adds, which is not loaded
+    for name in ("exit", "quit"):  # what `site` adds, which is not loaded
+        setattr(builtins, name, sys.exit)
     # Programs start as copies of this process: what is not moved or counted is not copied.
     gc.collect()
     gc.freeze()
@@ -91,19 +97,6 @@ def enter(setup: dict[str, Any]) -> int:
         return -1
     reopen_library(setup["stdlib"], setup["uid"] is not None)
     return landlock_rules(setup["landlock"])
-
-
-def die_with_parent() -> None:
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def limit(kind: int, soft: int, hard: int | None = None) -> None:
-    """Lowers a limit; one that is lower already stays."""
-    _, most = resource.getrlimit(kind)
-    wanted = soft if hard is None else hard
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    resource.setrlimit(kind, (min(soft, wanted), wanted))
 
 
 class Folder:
@@ -215,10 +208,9 @@ class Run:
         die_with_parent()
         if os.getppid() != self.parent:
             os._exit(0)
-        check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+        no_new_privileges()
         if self.rules >= 0:
-            check(libc.syscall(LANDLOCK_RESTRICT_SELF, self.rules, 0), "landlock")
-            os.close(self.rules)
+            landlock_restrict(self.rules)
         install_filter(setup["filters"]["alone" if limits["processes"] == 1 else "many"])
 
     def sharers(self) -> int:
@@ -333,135 +325,6 @@ def drain(fd: int, into: bytearray, discard: bool) -> bool:
     if discard:
         del into[:-STDERR_TAIL]
     return bool(part)
-
-
-class Header(ctypes.Structure):
-    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
-
-
-def drop_capabilities() -> None:
-    nothing = (ctypes.c_uint32 * 6)()
-    header = Header(CAPABILITY_VERSION_3, 0)
-    check(libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
-
-
-def keep_only(ends: list[int], rules: int) -> None:
-    """Leaves the program its three standard streams and, if it serves, the channel."""
-    ends = [os.dup2(end, 100 + n) for n, end in enumerate(ends)]
-    for number, end in enumerate(ends):
-        os.dup2(end, number)
-    kept = sorted(fd for fd in (rules, *LIBRARY_FDS) if fd >= len(ends))
-    low = len(ends)
-    for fd in [*kept, 1 << 16]:
-        os.closerange(low, fd)
-        low = fd + 1
-
-
-class Filter(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
-
-
-def install_filter(code: str) -> None:
-    raw = bytes.fromhex(code)
-    program = Filter(len(raw) // 8, raw)
-    failed = libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
-    check(failed, "seccomp")
-
-
-LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
-LANDLOCK_RULE_PATH_BENEATH = 1
-PATH_BENEATH = struct.Struct("=Qi")
-LIBRARY_FDS: list[int] = []
-
-
-def landlock_rules(landlock: dict[str, Any]) -> int:
-    """Builds the rules while their paths can still be opened."""
-    handled = landlock["handled"]
-    attributes = struct.pack(f"={len(handled)}Q", *handled)
-    rules: int = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
-    if rules < 0:
-        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
-    for path, access in landlock["rules"]:
-        try:
-            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue
-        rule = PATH_BENEATH.pack(access, fd)
-        failed = libc.syscall(LANDLOCK_ADD_RULE, rules, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
-        check(failed, f"landlock_add_rule {path}")
-        os.close(fd)
-    return rules
-
-
-def reopen_library(stdlib: str, other_user: bool) -> None:
-    """Keeps the standard library importable where programs may neither list its folder (it holds
-    the installed packages too) nor, as another user, walk down to it.
-    """
-    for path in (stdlib, os.path.join(stdlib, "lib-dynload")):
-        name = path
-        if other_user:
-            fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
-            LIBRARY_FDS.append(fd)
-            name = f"/proc/self/fd/{fd}"
-            sys.path[:] = [name if entry == path else entry for entry in sys.path]
-            for module in list(sys.modules.values()):
-                places = getattr(module, "__path__", None)
-                if isinstance(places, list):
-                    start = path + os.sep
-                    places[:] = [
-                        f"{name}/{p[len(start) :]}" if p.startswith(start) else p for p in places
-                    ]
-        # A finder that has listed its folder lists it again only when it changes.
-        finder = sys.path_hooks[-1](name)
-        finder.find_spec("no_such_module")
-        sys.path_importer_cache[name] = finder
-
-
-def check(result: int, what: str) -> None:
-    if result != 0:
-        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
-
-
-def run_script(argv: list[str], source: bytes) -> NoReturn:
-    """The program as ``__main__`` of this interpreter, which then ends as interpreters do."""
-    main = types.ModuleType("__main__")
-    main.__file__ = argv[0]
-    sys.modules["__main__"] = main
-    sys.argv = argv
-    # After the standard library: no file of the program's can stand in for a module of it.
-    sys.path.append(os.getcwd())
-    code: object = 0
-    try:
-        exec(compile(source, argv[0], "exec", dont_inherit=True), main.__dict__)
-    except SystemExit as error:
-        code = error.code
-    except BaseException as error:
-        trace = error.__traceback__
-        traceback.print_exception(error.with_traceback(trace.tb_next if trace else None))
-        code = 1
-    end(main, code)
-
-
-def end(main: types.ModuleType, code: object) -> NoReturn:
-    """What an interpreter does at its end, without taking apart every module: threads are awaited,
-    exit functions called, the program's objects deleted, files flushed.
-    """
-    status = 0 if code is None else code & 0xFF if isinstance(code, int) else 1
-    if status == 1 and not isinstance(code, int):
-        print(code, file=sys.stderr)
-    try:
-        for finish in (threading.__dict__["_shutdown"], atexit.__dict__["_run_exitfuncs"]):
-            finish()
-        main.__dict__.clear()
-        gc.collect()
-        files = [found for found in gc.get_objects() if isinstance(found, io.IOBase)]
-        for file in (*files, sys.stdout, sys.stderr):
-            if not file.closed and file.writable():
-                file.flush()
-    except BaseException as error:
-        os.write(2, f"at its end: {error!r}".encode())
-        status = status or 120
-    os._exit(status)
 
 
 def leave() -> NoReturn:

@@ -26,9 +26,10 @@ def take(size):
         if not part: os._exit(0)
         parts += part
     return parts
-code = {"__name__": "inside"}
-exec(marshal.loads(take(int.from_bytes(take(4), "big"))), code)
-code["serve"](control, channel)
+for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
+    module = sys.modules[name] = type(sys)(name)
+    exec(code, module.__dict__)
+module.serve(control, channel)
 """
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "turtledemo")
 
@@ -76,9 +77,17 @@ def libraries_of(binaries: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(found)))
 
 
+# What runs inside, each after what it imports; found there under their full names.
+INSIDE = ("script", "settle", "inside")
+
+
 @functools.cache
 def inside_code() -> bytes:
     """The first process's program, compiled, after its length."""
-    path = Path(__file__).with_name("inside.py")
-    code = marshal.dumps(compile(path.read_text("utf-8"), "<sandbox>", "exec", dont_inherit=True))
-    return len(code).to_bytes(4, "big") + code
+    modules = []
+    for name in INSIDE:
+        source = Path(__file__).with_name(f"{name}.py").read_text("utf-8")
+        code = compile(source, f"<sandbox {name}>", "exec", dont_inherit=True)
+        modules.append((f"lydite.verify.sandbox.{name}", code))
+    blob = marshal.dumps(modules)
+    return len(blob).to_bytes(4, "big") + blob

@@ -6,187 +6,59 @@ refused until somebody has thought about it. Numbers are those of the kernel's o
 
 from __future__ import annotations
 
-# Computing, reading, waiting, threads, and what an interpreter's start needs.
-ALWAYS = frozenset(
-    [
-        "read",
-        "write",
-        "readv",
-        "writev",
-        "pread64",
-        "pwrite64",
-        "preadv",
-        "pwritev",
-        "preadv2",
-        "pwritev2",
-        "lseek",
-        "close",
-        "close_range",
-        "dup",
-        "dup2",
-        "dup3",
-        "pipe",
-        "pipe2",
-        "poll",
-        "ppoll",
-        "select",
-        "pselect6",
-        "epoll_create",
-        "epoll_create1",
-        "epoll_ctl",
-        "epoll_wait",
-        "epoll_pwait",
-        "epoll_pwait2",
-        "eventfd",
-        "eventfd2",
-        "timerfd_create",
-        "timerfd_settime",
-        "timerfd_gettime",
-        "open",
-        "openat",
-        "access",
-        "faccessat",
-        "faccessat2",
-        "stat",
-        "fstat",
-        "lstat",
-        "newfstatat",
-        "statx",
-        "statfs",
-        "fstatfs",
-        "readlink",
-        "readlinkat",
-        "getdents",
-        "getdents64",
-        "getcwd",
-        "chdir",
-        "fchdir",
-        "fsync",
-        "fdatasync",
-        "flock",
-        "fadvise64",
-        "sendfile",
-        "copy_file_range",
-        "umask",
-        "mmap",
-        "munmap",
-        "mprotect",
-        "mremap",
-        "madvise",
-        "brk",
-        "msync",
-        "mincore",
-        "membarrier",
-        "rt_sigaction",
-        "rt_sigprocmask",
-        "rt_sigreturn",
-        "rt_sigpending",
-        "rt_sigsuspend",
-        "rt_sigtimedwait",
-        "sigaltstack",
-        "restart_syscall",
-        "nanosleep",
-        "clock_nanosleep",
-        "clock_gettime",
-        "clock_getres",
-        "gettimeofday",
-        "time",
-        "times",
-        "getitimer",
-        "setitimer",
-        "alarm",
-        "pause",
-        "getpid",
-        "gettid",
-        "getppid",
-        "getuid",
-        "geteuid",
-        "getgid",
-        "getegid",
-        "getresuid",
-        "getresgid",
-        "getgroups",
-        "getpgrp",
-        "getpgid",
-        "getsid",
-        "setsid",
-        "exit",
-        "exit_group",
-        "wait4",
-        "waitid",
-        "execve",
-        "futex",
-        "futex_waitv",
-        "futex_wake",
-        "futex_wait",
-        "futex_requeue",
-        "set_robust_list",
-        "get_robust_list",
-        "set_tid_address",
-        "rseq",
-        "arch_prctl",
-        "sched_yield",
-        "sched_getaffinity",
-        "sched_getparam",
-        "sched_getscheduler",
-        "sched_get_priority_max",
-        "sched_get_priority_min",
-        "getcpu",
-        "getpriority",
-        "uname",
-        "sysinfo",
-        "getrusage",
-        "getrlimit",
-        "getrandom",
-        "shutdown",
-        "getsockopt",
-        "setsockopt",
-        "getsockname",
-        "getpeername",
-        "recvfrom",
-    ]
-)
 
-# Changing files: only where the program's file system is its own.
-WRITING = frozenset(
-    [
-        "creat",
-        "mkdir",
-        "mkdirat",
-        "rmdir",
-        "unlink",
-        "unlinkat",
-        "rename",
-        "renameat",
-        "renameat2",
-        "link",
-        "linkat",
-        "symlink",
-        "symlinkat",
-        "chmod",
-        "fchmod",
-        "fchmodat",
-        "fchmodat2",
-        "utime",
-        "utimes",
-        "futimesat",
-        "utimensat",
-        "truncate",
-        "ftruncate",
-        "fallocate",
-    ]
-)
-
-# Signals: only where no process but its own can be hit.
-SIGNALS = frozenset(["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"])
-
-# Starting processes: only where they end with the sandbox.
-FORKING = frozenset(["fork", "vfork"])
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 def _numbers(text: str) -> dict[str, int]:
     return {name: int(number) for name, number in (pair.split(":") for pair in text.split())}
 
+
+# Computing, reading, waiting, threads, and what an interpreter's start needs.
+ALWAYS = _names(
+    """
+    read write readv writev pread64 pwrite64 preadv pwritev preadv2 pwritev2 lseek close
+    close_range dup dup2 dup3 pipe pipe2 poll ppoll select pselect6 epoll_create
+    epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2 eventfd eventfd2
+    timerfd_create timerfd_settime timerfd_gettime open openat access faccessat faccessat2
+    stat fstat lstat newfstatat statx statfs fstatfs readlink readlinkat getdents getdents64
+    getcwd chdir fchdir fsync fdatasync flock fadvise64 sendfile copy_file_range umask mmap
+    munmap mprotect mremap madvise brk msync mincore membarrier rt_sigaction rt_sigprocmask
+    rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait sigaltstack restart_syscall
+    nanosleep clock_nanosleep clock_gettime clock_getres gettimeofday time times getitimer
+    setitimer alarm pause getpid gettid getppid getuid geteuid getgid getegid getresuid
+    getresgid getgroups getpgrp getpgid getsid setsid exit exit_group wait4 waitid execve
+    futex futex_waitv futex_wake futex_wait futex_requeue set_robust_list get_robust_list
+    set_tid_address rseq arch_prctl sched_yield sched_getaffinity sched_getparam
+    sched_getscheduler sched_get_priority_max sched_get_priority_min getcpu getpriority
+    uname sysinfo getrusage getrlimit getrandom shutdown getsockopt setsockopt getsockname
+    getpeername recvfrom
+    """
+)
+
+# Changing files: only where the program's file system is its own.
+WRITING = _names(
+    """
+    creat mkdir mkdirat rmdir unlink unlinkat rename renameat renameat2 link linkat symlink
+    symlinkat chmod fchmod fchmodat fchmodat2 utime utimes futimesat utimensat truncate
+    ftruncate fallocate
+    """
+)
+
+# Signals: only where no process but its own can be hit.
+SIGNALS = _names(
+    """
+    kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo
+    """
+)
+
+# Starting processes: only where they end with the sandbox.
+FORKING = _names(
+    """
+    fork vfork
+    """
+)
 
 # By machine, as ``platform.machine()`` names it.
 NUMBERS = {

@@ -65,7 +65,7 @@ class Sandbox:
         self._starter: Starter = choose(backend)
         self.backend = self._starter.name
         self._count = slots
-        self._closed = False
+        self._closed = threading.Event()
         self._reset()
         _OPEN.add(self)
 
@@ -158,7 +158,7 @@ class Sandbox:
         if self._owner != os.getpid():
             self._reset()
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 raise SandboxError("the sandbox is closed")
             if self._thread is None:
                 for _ in range(self._count):
@@ -174,25 +174,26 @@ class Sandbox:
             order()
 
     def _start(self, visible: tuple[str, ...]) -> Box | SandboxError:
-        if self._closed:
+        if self._closed.is_set():
             return SandboxError("the sandbox is closed")
         try:
             box = self._starter.start(visible)
         except SandboxError as error:
             return error
+        box.on_close(lambda: self._boxes.discard(box))
         with self._lock:
             self._boxes.add(box)
-        box.on_close(lambda: self._boxes.discard(box))
-        if self._closed:
+            late = self._closed.is_set()
+        if late:
             box.close()
         return box
 
     def close(self) -> None:
         """Ends every program and every sandbox. Nothing of them is left afterwards."""
         with self._lock:
-            if self._closed:
+            if self._closed.is_set():
                 return
-            self._closed = True
+            self._closed.set()
             if self._owner != os.getpid():
                 return
             boxes, thread = list(self._boxes), self._thread
