@@ -116,7 +116,7 @@ def _list(value: object, where: str) -> list[Any]:
         raise CheckError(f"{where}: expected a list, got {type(value).__name__}")
     if not value:
         raise CheckError(f"{where}: the list is empty; without tests nothing is checked")
-    return list(value)
+    return [_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
 def _hidden(item: Any, index: int, shown: int | None, where: str) -> bool:
@@ -127,7 +127,6 @@ def _hidden(item: Any, index: int, shown: int | None, where: str) -> bool:
 
 
 def _output_test(item: Any, where: str, hidden: bool) -> OutputTest:
-    item = _json(item, where)
     if not isinstance(item, Mapping):
         raise CheckError(f"{where}: expected input and output, got {type(item).__name__}")
     for key in ("input", "output"):
@@ -138,7 +137,6 @@ def _output_test(item: Any, where: str, hidden: bool) -> OutputTest:
 
 
 def _call_test(item: Any, where: str, hidden: bool) -> CallTest:
-    item = _json(item, where)
     if not isinstance(item, Mapping):
         raise CheckError(f"{where}: expected args and expected, got {type(item).__name__}")
     if "expected" not in item:

@@ -43,7 +43,8 @@ class CodeReward:
         self._costs = Costs(
             config.per_test.model_copy(update={"memory_mb": memory}), config.total_seconds
         )
-        self._sandbox = Sandbox(slots=limits.workers)
+        # Test code and its candidate take a slot each; with fewer, checks might wait forever.
+        self._sandbox = Sandbox(slots=2 * limits.workers)
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:

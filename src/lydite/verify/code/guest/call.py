@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from lydite.verify.code.guest.spelling import Unspelled, first_compiled, new_main, read, spell
+from lydite.verify.code.guest.spelling import Unspelled, first_compiled, new_module, read, spell
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     except SyntaxError as error:
         return {"malformed": str(error)[:300]}
     try:
-        space = new_main()
+        space = new_module("solution")
         exec(code, space)
         function = space.get(asked["name"])
         if function is None and isinstance(space.get("Solution"), type):

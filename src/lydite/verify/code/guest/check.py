@@ -13,7 +13,7 @@ from lydite.verify.code.guest.spelling import (
     TooLarge,
     Unspelled,
     first_compiled,
-    new_main,
+    new_module,
     read,
     spell,
 )
@@ -107,7 +107,7 @@ def main() -> None:
     candidate = Candidate(host)
     verdict: dict[str, Any] = {}
     try:
-        space = new_main()
+        space = new_module("tests")
         with contextlib.suppress(SyntaxError):  # it may be the head of a function, without a body
             exec(first_compiled([asked["prefix"]]), space)
         space[asked["entry_point"]] = space["candidate"] = candidate

@@ -125,9 +125,11 @@ def first_compiled(sources: Sequence[str]) -> types.CodeType:
     raise SyntaxError(str(fault))
 
 
-def new_main() -> dict[str, Any]:
-    """An empty ``__main__``, as a program expects to find it."""
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    sys.argv = ["main.py"]
+def new_module(name: str) -> dict[str, Any]:
+    """The namespace of an empty module. It is not ``__main__``: what a program does when it is
+    started as a script is not wanted when its functions are called.
+    """
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    sys.argv = [f"{name}.py"]
     return module.__dict__
