@@ -146,7 +146,7 @@ def verifier(left: None) -> Iterator[ComposedVerifier]:
 @pytest.fixture(scope="module")
 def hasty(left: None) -> Iterator[ComposedVerifier]:
     """For programs that may not end."""
-    built = limited(0.6)
+    built = limited(0.3)
     yield built
     built.close()
 

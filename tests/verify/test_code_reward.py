@@ -354,7 +354,7 @@ def test_a_file_of_completions(tmp_path: Path) -> None:
     assert seen[-1] == 20
 
 
-CPP = """#include <bits/stdc++.h>
+CPP = """#include <iostream>
 int main() { long long n; std::cin >> n; std::cout << n * n << std::endl; }"""
 JAVASCRIPT = "const n = Number(require('fs').readFileSync(0)); console.log(n * n);"
 

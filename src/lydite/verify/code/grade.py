@@ -6,20 +6,16 @@ output, never shares an interpreter with a comparison, and its exit code alone p
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lydite.types import Outcome
-from lydite.verify.code.candidate import HOW, LATE, Answer, Candidate, Result, failure
+from lydite.verify.code.candidate import HOW, Answer, Candidate, Result, failure
 from lydite.verify.code.checks import CallTest, Checks, OutputTest
-from lydite.verify.code.guest import guest_files
 from lydite.verify.code.stdout import same_output
 from lydite.verify.code.values import Tolerance, same_value, show
-from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxLimits, Session
+from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ def grade_tests(
     tests: Sequence[OutputTest | CallTest] = checks.outputs or checks.calls
     deadline = time.monotonic() + costs.total_seconds
     results: list[Result] = []
-    with _Process(sandbox, candidate.program(bool(checks.calls)), costs.each) as process:
+    with Process(sandbox, candidate.program(bool(checks.calls)), costs.each) as process:
         for test in tests:
             if time.monotonic() >= deadline:
                 late = f"the tests take more than {costs.total_seconds:g} s together"
@@ -94,8 +90,8 @@ def _report(results: Sequence[Result], tests: Sequence[OutputTest | CallTest]) -
     return Report(outcome, passed / len(tests), f"{where}: {first.reason}{said}", malformed)
 
 
-class _Process:
-    """The candidate's sandbox, started again when a run took it down."""
+class Process:
+    """A candidate's sandbox, started again when a run took it down."""
 
     def __init__(self, sandbox: Sandbox, program: Program, limits: SandboxLimits) -> None:
         self._start: Callable[[], Runner] = lambda: sandbox.runner(program, limits)
@@ -115,7 +111,7 @@ class _Process:
             self._runner.close()
             self._runner = None
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> Process:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,80 +147,3 @@ def _raised(raised: tuple[Sequence[str], str]) -> Result:
     if name == "MemoryError":
         return Result(Outcome.TIMEOUT, HOW["memory"])
     return Result(Outcome.WRONG, f"the call raised {name}", message[:120])
-
-
-def grade_test_code(
-    sandbox: Sandbox, candidate: Candidate, checks: Checks, costs: Costs, prefix: str
-) -> Report:
-    """Runs test code in a sandbox of its own, every call of the candidate in the candidate's.
-
-    Raises:
-        SandboxError: no sandbox could be started.
-    """
-    deadline = time.monotonic() + costs.total_seconds
-    each = costs.each
-    limits = each.model_copy(update={"cpu_seconds": int(costs.total_seconds) + 1})
-    program = Program(("python", "check.py"), guest_files("check"))
-    frame: dict[str, Any] = {
-        "test_code": checks.test_code,
-        "prefix": prefix,
-        "entry_point": checks.entry_point,
-    }
-    with contextlib.ExitStack() as stack:
-        tests: Session = stack.enter_context(sandbox.start(program, limits))
-        process = stack.enter_context(_Process(sandbox, candidate.program(True), each))
-        calls = 0
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                late = f"the tests take more than {costs.total_seconds:g} s"
-                return Report(Outcome.TIMEOUT, 0.0, late)
-            reply = tests.exchange(json.dumps(frame).encode(), min(left, each.wall_seconds))
-            if isinstance(reply, Ended):
-                return _tests_ended(reply, calls)
-            said = json.loads(reply)
-            if "call" not in said:
-                return _verdict(said)
-            calls += 1
-            asked = candidate.call(checks.entry_point or "", **said["call"])
-            answer = asked.answer(process.run(asked.stdin))
-            if answer.failed is not None:
-                failed = answer.failed
-                return Report(
-                    failed.outcome, 0.0, f"call {calls}: {failed.reason}", failed.malformed
-                )
-            if answer.raised is not None:
-                frame = {"raised": answer.raised[0], "message": answer.raised[1]}
-            else:
-                assert answer.value is not None
-                frame = {"value": answer.value[0]}
-
-
-def _tests_ended(ended: Ended, calls: int) -> Report:
-    """The test code itself did not come to a verdict: what the candidate returned made it, if it
-    was called at all.
-    """
-    how = HOW.get(ended.how, "it ended")
-    if calls == 0:
-        return Report(Outcome.UNGRADABLE, 0.0, f"test_code: {how} before the first call")
-    outcome = Outcome.TIMEOUT if ended.how in LATE else Outcome.WRONG
-    return Report(outcome, 0.0, f"test_code, after {calls} calls: {how}")
-
-
-def _verdict(said: Mapping[str, Any]) -> Report:
-    calls = said.get("calls", 0)
-    after = f"after {calls} call{'s' * (calls != 1)}"
-    if "uncarried" in said:
-        why = f"test_code passes an argument that cannot cross: {said['uncarried']}"
-        # What is too large may have grown from what the candidate returned; its type has not.
-        grown = bool(said.get("large")) and calls > 0
-        return Report(Outcome.WRONG if grown else Outcome.UNGRADABLE, 0.0, why)
-    if said.get("passed"):
-        if calls == 0:
-            return Report(Outcome.UNGRADABLE, 0.0, "test_code never called the candidate")
-        return Report(Outcome.CORRECT, 1.0)
-    failed = str(said.get("failed", "an exception"))[:60]
-    if calls == 0:
-        message = str(said.get("message", ""))[:120]
-        return Report(Outcome.UNGRADABLE, 0.0, f"test_code fails by itself: {failed}: {message}")
-    return Report(Outcome.WRONG, 0.0, f"test_code failed with {failed} {after}")

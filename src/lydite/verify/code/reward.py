@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,8 @@ from lydite.types import Outcome, Problem
 from lydite.verify.code.candidate import Result, prepare
 from lydite.verify.code.checks import CheckError, Checks, read_checks
 from lydite.verify.code.extract import Program, is_code_prefix, read_program, sources
-from lydite.verify.code.grade import Costs, Report, grade_test_code, grade_tests
+from lydite.verify.code.grade import Costs, Report, grade_tests
+from lydite.verify.code.grade_code import TestBench, grade_test_code
 from lydite.verify.code.languages import LANGUAGES
 from lydite.verify.code.values import Tolerance
 from lydite.verify.sandbox import Sandbox, SandboxError
@@ -45,6 +47,7 @@ class CodeReward:
         )
         # Test code and its candidate take a slot each; with fewer, checks might wait forever.
         self._sandbox = Sandbox(slots=2 * limits.workers)
+        self._local = threading.local()
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
@@ -72,6 +75,13 @@ class CodeReward:
         """Ends every sandbox."""
         self._threads.shutdown(cancel_futures=True)
         self._sandbox.close()
+
+    def _bench(self) -> TestBench:
+        """This thread's."""
+        bench: TestBench | None = getattr(self._local, "bench", None)
+        if bench is None:
+            bench = self._local.bench = TestBench(self._sandbox, self._costs)
+        return bench
 
     def _checks(self, problem: Problem) -> Checks | CheckError:
         try:
@@ -137,7 +147,8 @@ class CodeReward:
             return Report(candidate.outcome, 0.0, why, candidate.malformed)
         if checks.test_code:
             prefix = checks.prefix if is_code_prefix(checks.prefix, checks.entry_point) else ""
-            return grade_test_code(self._sandbox, candidate, checks, self._costs, prefix)
+            bench = self._bench()
+            return grade_test_code(bench, self._sandbox, candidate, checks, self._costs, prefix)
         to_the_end = self._config.reward == "share"
         return grade_tests(
             self._sandbox, candidate, checks, self._costs, self._tolerance, to_the_end

@@ -6,8 +6,9 @@ import builtins
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from lydite.verify.code.guest.spelling import (
     TooLarge,
@@ -20,10 +21,6 @@ from lydite.verify.code.guest.spelling import (
 
 CHANNEL = 3
 NONCE_BYTES = 16
-
-
-class Lost(BaseException):
-    """An argument that cannot cross. No ``except Exception`` of the tests swallows it."""
 
 
 class Host:
@@ -75,10 +72,13 @@ class Candidate:
         except Unspelled as error:
             large = isinstance(error, TooLarge)
             self.host.reply({"uncarried": str(error), "large": large, "calls": self.calls})
-            raise Lost from None
+            os._exit(0)
         self.calls += 1
         self.host.reply({"call": asked})
         reply = self.host.receive()
+        if "abandon" in reply:
+            self.host.reply({"abandoned": True})
+            os._exit(0)
         if "raised" in reply:
             raise raised(reply["raised"], reply["message"])
         return read(reply["value"])
@@ -101,9 +101,20 @@ def raised(names: Sequence[str], message: str) -> Exception:
 
 
 def main() -> None:
-    """Runs the test code that the host sends; says how it went."""
+    """Serves the host: each check in a process of its own, which ends with its verdict."""
     host = Host()
-    asked = host.receive()
+    while True:
+        asked = host.receive()
+        child = os.fork()
+        if child == 0:
+            check(host, asked)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 0:  # without a verdict: this process ends likewise, and the host is told how
+            os.kill(os.getpid(), max(-code, signal.SIGKILL))
+
+
+def check(host: Host, asked: dict[str, Any]) -> NoReturn:
+    """Runs test code and says how it went."""
     candidate = Candidate(host)
     verdict: dict[str, Any] = {}
     try:
