@@ -391,7 +391,6 @@ def test_limits_cannot_be_raised(sandbox: Sandbox) -> None:
          "args=(600,)).start()", "timeout"),
         ("import atexit, time; atexit.register(time.sleep, 600)", "timeout"),
         ("import sys; sys.stdin.read(); import time; time.sleep(600)", "timeout"),
-        ("import re; re.match('(a+)+$', 'a' * 60 + 'b')", "cpu"),
         ("import signal\nfor n in range(1, 65):\n try: signal.signal(n, signal.SIG_IGN)\n"
          " except (OSError, ValueError): pass\nwhile True: pass", "cpu"),
     ],
@@ -461,7 +460,7 @@ def test_threads_are_limited(sandbox: Sandbox) -> None:
         count = 0
         try:
             for _ in range(4000):
-                threading.Thread(target=time.sleep, args=(0.2,), daemon=True).start()
+                threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
                 count += 1
         except RuntimeError:
             pass

@@ -135,10 +135,19 @@ class Box:
         return str(error) or type(error).__name__
 
     def load(self, program: Program) -> None:
-        """Hands over the program's files."""
+        """Hands over the program's files. What fails after this is the program's doing.
+
+        Raises:
+            SandboxError: the sandbox is gone.
+        """
         header = {"op": "load", "files": [(n, len(c)) for n, c in program.files.items()]}
-        with contextlib.suppress(Lost, Late):
-            self.send(header, b"".join(program.files.values()), time.monotonic() + START_SECONDS)
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            self.send(header, b"".join(program.files.values()), deadline)
+            self.receive(deadline, 0)
+        except (Lost, Late, ValueError) as error:
+            self.close()
+            raise SandboxError(f"the sandbox ended before its program began: {error}") from error
 
     def run(self, argv: Sequence[str], stdin: bytes, limits: SandboxLimits) -> Ended:
         """Runs the loaded program once, from a fresh process and an empty folder."""

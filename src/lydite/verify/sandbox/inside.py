@@ -46,6 +46,7 @@ PRELOADED = ("bisect", "collections", "functools", "heapq", "itertools", "math",
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 INODES = 1024
 GIVEN: list[str] = []
+RUNNING: list[int] = []
 # Threads of a program whatever its processes; an interpreter that starts more has lost its way.
 THREADS = 64
 
@@ -56,7 +57,6 @@ def serve(control: int, channel: int) -> None:
     os.environ.clear()
     for name in PRELOADED:
         __import__(name)
-    sys.modules["random"].seed(0)
     for name in ("exit", "quit"):  # what `site` adds, which is not loaded
         setattr(builtins, name, sys.exit)
     # Programs start as copies of this process: what is not moved or counted is not copied.
@@ -74,6 +74,7 @@ def serve(control: int, channel: int) -> None:
             folder.files = {}
             for name, size in request["files"]:
                 folder.files[name], body = body[:size], body[size:]
+            send(control, {"loaded": True})
             continue
         try:
             folder.prepare(request["argv"][0], request["limits"]["file_mb"] << 20)
@@ -90,7 +91,12 @@ def enter(setup: dict[str, Any]) -> int:
     """Measures that hold for this process and for all that it starts. Returns a descriptor of the
     Landlock rules, or -1.
     """
-    die_with_parent()
+    # Hanging up ends it too; but who inherited the host's end may hold on longer than the host.
+    if setup["folder"] is None:
+        die_with_parent()
+    else:  # There is a folder to remove first, and no program that could send this signal.
+        signal.signal(signal.SIGTERM, lambda *_: leave())
+        die_with_parent(signal.SIGTERM)
     for name, value in (("CORE", 0), ("NICE", 0), ("RTPRIO", 0), ("MSGQUEUE", 0), ("MEMLOCK", 0)):
         limit(getattr(resource, f"RLIMIT_{name}"), value)
     if setup["landlock"] is None:
@@ -171,8 +177,11 @@ class Run:
         self.pid = os.fork()
         if self.pid == 0:
             self.become((inside, out, err))
+        RUNNING.append(self.pid)
         for end in (inside, out, err):
             os.close(end)
+        if self.serves:
+            os.close(self.channel)  # so that the host sees when the program is gone
 
     def become(self, ends: tuple[int, int, int]) -> NoReturn:
         """In the new process: gives up every right, then runs the program."""
@@ -205,6 +214,7 @@ class Run:
         tasks = THREADS if limits["processes"] == 1 else limits["processes"]
         limit(resource.RLIMIT_NPROC, tasks + setup["tasks"])
         drop_capabilities()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         die_with_parent()
         if os.getppid() != self.parent:
             os._exit(0)
@@ -240,8 +250,6 @@ class Run:
                 how = "timeout"
             for fd, _ in events:
                 if fd == self.control:
-                    os.kill(self.pid, signal.SIGKILL)
-                    os.waitpid(self.pid, 0)
                     leave()
                 elif fd == self.stdin:
                     left = feed(fd, left)
@@ -264,6 +272,7 @@ class Run:
         if how != "exited":
             os.kill(self.pid, signal.SIGKILL)
         _, status, usage = os.wait4(self.pid, 0)
+        RUNNING.clear()
         clear()
         cap = self.limits["output_kb"] << 10
         for fd, into in ((self.stdout, out), (self.stderr, err)):
@@ -328,7 +337,10 @@ def drain(fd: int, into: bytearray, discard: bool) -> bool:
 
 
 def leave() -> NoReturn:
-    """The host has hung up."""
+    """The host has hung up, or is dead."""
+    for pid in RUNNING:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     for folder in GIVEN:
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))

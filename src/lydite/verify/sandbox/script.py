@@ -9,6 +9,7 @@ import atexit
 import gc
 import io
 import os
+import random
 import sys
 import threading
 import traceback
@@ -18,6 +19,7 @@ from typing import NoReturn
 
 def run_script(argv: list[str], source: bytes) -> NoReturn:
     """The program as ``__main__`` of this interpreter, which then ends as interpreters do."""
+    random.seed(0)  # a fork seeds it anew; a program's verdict should not depend on chance
     main = types.ModuleType("__main__")
     main.__file__ = argv[0]
     sys.modules["__main__"] = main

@@ -19,8 +19,8 @@ CAPABILITY_VERSION_3 = 0x20080522
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with_parent(by: int = signal.SIGKILL) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
 
 
 def limit(kind: int, soft: int, hard: int | None = None) -> None:

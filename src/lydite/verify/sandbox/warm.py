@@ -31,7 +31,6 @@ class Runner:
         self._box = box
         self._argv = program.argv
         self._limits = limits
-        box.load(program)
 
     def run(self, stdin: bytes = b"") -> Ended:
         """Runs the program once."""
@@ -96,7 +95,7 @@ class Sandbox:
             SandboxError: no sandbox could be started.
         """
         limits = self._checked(limits)
-        return Runner(self._take(program.visible), program, limits)
+        return Runner(self._take(program), program, limits)
 
     def start(self, program: Program, limits: SandboxLimits | None = None) -> Session:
         """Starts a program that serves requests; see :class:`Session`. Close it.
@@ -107,9 +106,7 @@ class Sandbox:
             SandboxError: no sandbox could be started.
         """
         limits = self._checked(limits)
-        box = self._take(program.visible)
-        box.load(program)
-        return Session(box, program.argv, limits)
+        return Session(self._take(program), program.argv, limits)
 
     def warm(self) -> None:
         """Starts sandboxes now, so that the first programs do not wait for them."""
@@ -119,18 +116,21 @@ class Sandbox:
         limits = limits or SandboxLimits()
         return self._starter.check(limits)
 
-    def _take(self, visible: tuple[str, ...]) -> Box:
-        """A started sandbox. It gives its slot back when it is closed."""
+    def _take(self, program: Program) -> Box:
+        """A sandbox that holds the program. It gives its slot back when it is closed."""
         spawner = self._spawner()
         self._slots.acquire()
         fault: SandboxError | None = None
         for _ in range(START_ATTEMPTS):
-            answer = self._order(visible, spawner) if visible else self._next(spawner)
+            answer = (
+                self._order(program.visible, spawner) if program.visible else self._next(spawner)
+            )
             if isinstance(answer, SandboxError):
                 fault = answer
                 continue
             try:
                 answer.ready()
+                answer.load(program)
             except SandboxError as error:
                 fault = error
                 continue
