@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from lydite.types import Outcome, Problem, Verdict
 from lydite.verify.pool import Pool
-from lydite.verify.score import HoldsProcesses, Reward, Score
+from lydite.verify.score import Reward, Score
 
 _OURS = (Outcome.CRASHED, Outcome.UNGRADABLE)
 
@@ -35,6 +36,19 @@ def combine(rewards: Sequence[Reward], scores: Sequence[Score]) -> Verdict:
         if score.detail
     ]
     return Verdict(deciding.outcome, total, answer, parts, "; ".join(said))
+
+
+@runtime_checkable
+class HoldsProcesses(Protocol):
+    """A reward that keeps processes of its own, besides the pool that is shared."""
+
+    def warm(self) -> None:
+        """Starts them, so that the first call does not wait for them."""
+        ...
+
+    def close(self) -> None:
+        """Ends them."""
+        ...
 
 
 class ComposedVerifier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from lydite.types import Outcome, Problem
 
@@ -56,17 +56,4 @@ class Reports(Protocol):
 
     def tables(self) -> list[Table]:
         """What it has found out so far."""
-        ...
-
-
-@runtime_checkable
-class HoldsProcesses(Protocol):
-    """A reward that keeps processes of its own, besides the pool that is shared."""
-
-    def warm(self) -> None:
-        """Starts them, so that the first call does not wait for them."""
-        ...
-
-    def close(self) -> None:
-        """Ends them."""
         ...

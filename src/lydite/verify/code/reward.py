@@ -73,8 +73,8 @@ class CodeReward:
 
     def close(self) -> None:
         """Ends every sandbox."""
+        self._sandbox.close()  # first: what is under way ends with it
         self._threads.shutdown(cancel_futures=True)
-        self._sandbox.close()
 
     def _bench(self) -> TestBench:
         """This thread's."""
