@@ -14,7 +14,15 @@ import pytest
 from sandboxes import BACKENDS, usable
 
 from lydite.config import UserError
-from lydite.verify.sandbox import Ended, Program, Sandbox, SandboxError, SandboxLimits, backends
+from lydite.verify.sandbox import (
+    Ended,
+    Program,
+    Sandbox,
+    SandboxError,
+    SandboxLimits,
+    backends,
+    cgroups,
+)
 
 LIMITS = SandboxLimits(wall_seconds=5, cpu_seconds=5, memory_mb=128, output_kb=64)
 
@@ -257,29 +265,56 @@ def test_the_channel_is_not_there_for_programs_that_do_not_serve(sandbox: Sandbo
     assert sandbox.run(python(source), limits=LIMITS).stdout == b"none\n"
 
 
-def test_many_processes_share_one_memory_limit() -> None:
-    source = """
-        import os, sys, time
-        children = []
-        for _ in range(6):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    block = b"x" * (60 << 20)
-                    time.sleep(0.3)
-                    os._exit(0)
-                except MemoryError:
-                    os._exit(9)
-            children.append(pid)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
-        print(codes.count(0))
-    """
+@pytest.fixture(params=["control groups", "none"])
+def counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the kernel counts the memory of all processes together."""
+    if request.param == "none":
+        monkeypatch.setattr(cgroups, "find_place", lambda: None)
+    elif cgroups.find_place() is None:
+        pytest.skip("this user can make no control groups here")
+    return request.param == "control groups"
+
+
+HOARD = """
+    import os, sys, time
+    children = []
+    for size in map(int, input().split()):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                block = b"x" * (size << 20)
+                time.sleep(0.3)
+                os._exit(0)
+            except MemoryError:
+                os._exit(9)
+        children.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+    print(codes.count(0))
+"""
+
+
+def test_many_processes_share_one_memory_limit(counted: bool) -> None:
+    limits = LIMITS.model_copy(update={"processes": 8, "memory_mb": 160})
     with usable("bubblewrap") as sandbox:
-        ended = sandbox.run(
-            python(source), limits=LIMITS.model_copy(update={"processes": 8, "memory_mb": 160})
-        )
-    # Together the six would hold 360 MB.
-    assert ended.how == "memory" or int(ended.stdout) <= 2, ended
+        together = sandbox.run(python(HOARD), b"60 60 60 60 60 60", limits)
+        one = sandbox.run(python(HOARD), b"80", limits)
+        after = sandbox.run(python("print('well')"), limits=LIMITS)
+    assert together.how == "memory" or int(together.stdout) <= 2, together
+    assert one.stdout == (b"1\n" if counted else b"0\n"), one
+    assert after.stdout == b"well\n"
+
+
+def test_control_groups_are_gone_with_their_sandboxes() -> None:
+    place = cgroups.find_place()
+    if place is None:
+        pytest.skip("this user can make no control groups here")
+    limits = LIMITS.model_copy(update={"processes": 8})
+    mine = f"{cgroups.PREFIX}{os.getpid()}-*"
+    with usable("bubblewrap") as sandbox:
+        with sandbox.runner(python("print(1)"), limits) as runner:
+            assert runner.run().stdout == b"1\n"
+            assert list(place.memory.glob(mine)) and list(place.pids.glob(mine))
+        assert not list(place.memory.glob(mine)) and not list(place.pids.glob(mine))
 
 
 def test_a_fork_bomb_stays_within_its_processes() -> None:

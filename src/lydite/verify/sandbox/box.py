@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lydite.verify.sandbox import cgroups
 from lydite.verify.sandbox.inside import HEAD, STDERR_TAIL
-from lydite.verify.sandbox.program import Ended, Program, SandboxError, SandboxLimits
+from lydite.verify.sandbox.program import Ended, How, Program, SandboxError, SandboxLimits
 from lydite.verify.sandbox.runtime import inside_code
 
 NONCE_BYTES = 16
@@ -71,6 +72,9 @@ class Box:
         self._namespaced = namespaced
         self._then: list[Callable[[], object]] = []
         self._first: int | None = None
+        self._pid = -1
+        self._group: cgroups.Group | None = None
+        self._kills = 0
         self._closing = threading.Lock()
         ends = (control.fileno(), channel.fileno(), write)
         try:
@@ -117,7 +121,7 @@ class Box:
         deadline = time.monotonic() + seconds
         try:
             if self._namespaced:
-                self._first = _first_process(self._info, deadline)
+                self._pid, self._first = _first_process(self._info, deadline)
             self.receive(deadline, 0)
         except (Lost, Late, OSError, ValueError) as error:
             complaint = self._complaint(error)
@@ -154,23 +158,40 @@ class Box:
         begun = time.monotonic()
         deadline = begun + limits.wall_seconds + GRACE_SECONDS
         try:
-            header = {"op": "run", "argv": list(argv), "limits": limits.model_dump()}
-            self.send(header, stdin, deadline)
+            self.order("run", argv, stdin, limits, deadline)
             return self.ended(deadline, limits)
         except Late:
-            self.close()
-            return Ended("timeout", seconds=time.monotonic() - begun)
+            how: How = "timeout"
         except Lost:
-            self.close()
-            return Ended("killed", seconds=time.monotonic() - begun)
+            starved = self._group is not None and self._group.kills() > self._kills
+            how = "memory" if starved else "killed"
+        self.close()
+        return Ended(how, seconds=time.monotonic() - begun)
+
+    def order(
+        self, what: str, argv: Sequence[str], body: bytes, limits: SandboxLimits, deadline: float
+    ) -> None:
+        """Tells the first process to start the program."""
+        if limits.processes > 1 and self._group is None:
+            self._group = cgroups.make(cgroups.find_place(), self._pid)
+        shared = self._group is not None
+        if self._group is not None:
+            try:
+                self._group.limit(limits.memory_mb << 20, limits.processes + 1)
+            except OSError:
+                shared = False
+        costs = limits.model_dump() | {"shared_memory": shared}
+        self.send({"op": what, "argv": list(argv), "limits": costs}, body, deadline)
 
     def ended(self, deadline: float, limits: SandboxLimits) -> Ended:
         """The report on a program's end."""
         most = (limits.output_kb << 10) + STDERR_TAIL
         header, body = self.receive(deadline, most)
-        size = header["stdout"]
-        code, seconds = header["code"], header["seconds"]
-        return Ended(header["how"], body[:size], body[size:], code, seconds)
+        size, how = header["stdout"], header["how"]
+        if self._group is not None and self._group.kills() > self._kills:
+            self._kills = self._group.kills()
+            how = "memory"
+        return Ended(how, body[:size], body[size:], header["code"], header["seconds"])
 
     def send(self, header: dict[str, Any], body: bytes, deadline: float) -> None:
         head = json.dumps(header).encode()
@@ -209,6 +230,8 @@ class Box:
         os.close(self._info)
         if self.process.stderr is not None:
             self.process.stderr.close()
+        if self._group is not None:
+            self._group.remove()
         for then in self._then:
             then()
 
@@ -223,8 +246,8 @@ class Box:
         self.close()
 
 
-def _first_process(info: int, deadline: float) -> int:
-    """A descriptor of the process that bubblewrap names."""
+def _first_process(info: int, deadline: float) -> tuple[int, int]:
+    """The number and a descriptor of the process that bubblewrap names."""
     text = b""
     while not text.rstrip().endswith(b"}"):
         _wait(info, select.POLLIN, deadline)
@@ -232,7 +255,8 @@ def _first_process(info: int, deadline: float) -> int:
         if not part:
             raise Lost("it ended at once")
         text += part
-    return os.pidfd_open(json.loads(text)["child-pid"])
+    pid = json.loads(text)["child-pid"]
+    return pid, os.pidfd_open(pid)
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:
@@ -286,9 +310,8 @@ class Session:
         self._limits = limits
         self._ended: Ended | None = None
         self._begun = time.monotonic()
-        header = {"op": "serve", "argv": list(argv), "limits": limits.model_dump()}
         try:
-            box.send(header, b"", self._begun + START_SECONDS)
+            box.order("serve", argv, b"", limits, self._begun + START_SECONDS)
         except (Lost, Late):
             self._over("killed")
 

@@ -50,7 +50,6 @@ def launch(
         "stdlib": runtime.stdlib,
         # In a user namespace of its own, the first process is counted with its programs.
         "tasks": 1 if user is None else 0,
-        "shared_memory": False,
         "filters": {
             name: program_filter(own_files=True, own_processes=True, forks=forks).hex()
             for name, forks in (("alone", False), ("many", True))

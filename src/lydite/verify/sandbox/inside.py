@@ -225,7 +225,7 @@ class Run:
 
     def sharers(self) -> int:
         """Among how many the memory is divided: a limit of each process is none of their sum."""
-        return 1 if self.setup["shared_memory"] else int(self.limits["processes"])
+        return 1 if self.limits["shared_memory"] else int(self.limits["processes"])
 
     def watch(self, stdin: bytes) -> tuple[dict[str, Any], bytes, bytes]:
         """Feeds and drains the program until it ends or is ended."""

@@ -61,7 +61,6 @@ def launch(
         "landlock": {"handled": _handled(abi), "rules": _rules(runtime, visible, folder, abi)},
         "stdlib": runtime.stdlib,
         "tasks": 0 if user is not None else _tasks_of_user() + _OTHER_TASKS,
-        "shared_memory": True,
         "filters": {"alone": allow, "many": allow},
     }
     return Launch(runtime.command(ends[0], ends[1]), setup)
