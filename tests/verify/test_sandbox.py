@@ -132,6 +132,24 @@ def test_a_run_that_is_killed_does_not_harm_the_next(sandbox: Sandbox) -> None:
     assert ended[2].stdout == b"2\n" and 0.5 <= ended[1].seconds < 3
 
 
+def test_another_program_takes_the_place_of_the_first(sandbox: Sandbox) -> None:
+    source = """
+        import os
+        print(sorted(os.listdir()), [open(n).read() for n in os.listdir() if n != "main.py"])
+        try:
+            if {meddles}: os.symlink("/etc/passwd", "more"); os.remove("main.py")
+        except OSError:
+            pass
+    """
+    said = []
+    with sandbox.runner(python(source.format(meddles=False), a=b"1"), LIMITS) as runner:
+        for meddles in (False, True, True, False):
+            runner.load(python(source.format(meddles=meddles), b=b"%d" % meddles))
+            said += [runner.run().stdout, runner.run().stdout]
+    expected = [f"['b.py', 'main.py'] ['{int(m)}']\n".encode() for m in (0, 1, 1, 0)]
+    assert said == [line for line in expected for _ in range(2)]
+
+
 def test_other_files_are_there_to_be_read_and_imported(sandbox: Sandbox) -> None:
     program = python("import helper; print(helper.x, open('helper.py').read())", helper=b"x = 4")
     assert sandbox.run(program, limits=LIMITS).stdout == b"4 x = 4\n"

@@ -71,9 +71,10 @@ def serve(control: int, channel: int) -> None:
     while True:
         request, body = receive(control)
         if request["op"] == "load":
-            folder.files = {}
+            files = {}
             for name, size in request["files"]:
-                folder.files[name], body = body[:size], body[size:]
+                files[name], body = body[:size], body[size:]
+            folder.load(files)
             send(control, {"loaded": True})
             continue
         try:
@@ -118,15 +119,25 @@ class Folder:
         self.files: dict[str, bytes] = {}
         self.size = -1
         self.inodes = -1
+        self.placed = self.empty = False
+
+    def load(self, files: dict[str, bytes]) -> None:
+        """Takes other files; those of before go, if nobody has meddled with them."""
+        if self.placed and self.untouched():
+            for name in self.files:
+                os.unlink(os.path.join(self.path, name))
+            self.empty = True
+        self.placed = False
+        self.files = files
 
     def prepare(self, command: str, size: int) -> None:
         """Puts the files there unless they are there, untouched and alone."""
         os.chdir("/")
-        if self.size != size or not self.untouched():
-            if self.own:
+        if not self.placed or self.size != size or not self.untouched():
+            if self.own and (self.size != size or not self.empty):
                 self.mount(size)
             self.fill(command)
-            self.size = size
+            self.placed, self.empty, self.size = True, False, size
             self.inodes = os.statvfs(self.path).f_ffree
         os.chdir(self.path)
 
@@ -150,12 +161,15 @@ class Folder:
             return False
         if os.statvfs(WORK).f_ffree != self.inodes:
             return False
-        for name, content in self.files.items():
-            fd = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with open(fd, "rb") as file:
-                if file.read(len(content) + 1) != content:
-                    return False
-        return True
+        try:
+            return all(self.holds(name, content) for name, content in self.files.items())
+        except OSError:  # a link or a folder stands in a file's place
+            return False
+
+    def holds(self, name: str, content: bytes) -> bool:
+        fd = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            return file.read(len(content) + 1) == content
 
 
 class Run:

@@ -32,6 +32,16 @@ class Runner:
         self._argv = program.argv
         self._limits = limits
 
+    def load(self, program: Program) -> None:
+        """Takes another program in the place of the one before. What it may see of the machine
+        stays as it was.
+
+        Raises:
+            SandboxError: the sandbox is gone.
+        """
+        self._argv = program.argv
+        self._box.load(program)
+
     def run(self, stdin: bytes = b"") -> Ended:
         """Runs the program once."""
         return self._box.run(self._argv, stdin, self._limits)
