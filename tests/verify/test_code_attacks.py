@@ -276,6 +276,45 @@ def test_21_state_across_cases(verifier: ComposedVerifier, kind: str) -> None:
     assert refused(grade(verifier, code, entry_point="f", **fields), (Outcome.WRONG,))
 
 
+LEAVE = """
+import os, socket, threading
+for folder in (".", "/tmp", "/dev/shm", "/var/tmp", "/"):
+    for name in ("left", "main.py", "call.py", "sitecustomize.py"):
+        try:
+            os.chmod(os.path.join(folder, name), 0o666)
+        except OSError:
+            pass
+        try:
+            open(os.path.join(folder, name), "w").write("print('left')")
+        except OSError:
+            pass
+try:
+    socket.socket(socket.AF_UNIX).bind("\\0left")
+except OSError:
+    pass
+import builtins
+builtins.left = True
+print(input())
+"""
+FIND = """
+import builtins, os
+seen = [f for f in (".", "/tmp", "/dev/shm", "/var/tmp", "/") if "left" in os.listdir(f or ".")]
+print(input() if not seen and not hasattr(builtins, "left") else "left")
+"""
+
+
+def test_21_state_across_completions(bait: Path) -> None:
+    """A sandbox is used again; what a program leaves in it is not there for the next."""
+    single = build(VerifierConfig.model_validate({"rewards": ["code"], "limits": {"workers": 1}}))
+    try:
+        tests = [{"input": "1", "output": "1"}, {"input": "2", "output": "2"}]
+        problems = [Problem("p", "", (), fields={"tests": tests})] * 6
+        texts = [f"```python\n{code}\n```" for code in (LEAVE, FIND) * 3]
+        assert [verdict.reward for verdict in single.verify(problems, texts)] == [1.0] * 6
+    finally:
+        single.close()
+
+
 def test_22_input_mutation_and_aliasing(verifier: ComposedVerifier) -> None:
     """Tests that compare with their own input see it as they made it."""
     code = "def f(xs):\n    xs.clear()\n    return xs"
