@@ -298,7 +298,7 @@ print(input())
 """
 FIND = """
 import builtins, os
-seen = [f for f in (".", "/tmp", "/dev/shm", "/var/tmp", "/") if "left" in os.listdir(f or ".")]
+seen = [f for f in (".", "/tmp", "/dev/shm", "/var/tmp", "/") if os.path.isfile(f + "/left")]
 print(input() if not seen and not hasattr(builtins, "left") else "left")
 """
 
