@@ -315,6 +315,22 @@ def test_21_state_across_completions(bait: Path) -> None:
         single.close()
 
 
+@pytest.mark.parametrize("kind", ["calls", "stdio", "test_code"])
+def test_a_program_cannot_read_the_one_before(bait: Path, kind: str) -> None:
+    """Not its code and not its output: another sample of the same problem may have been right."""
+    single = build(VerifierConfig.model_validate({"rewards": ["code"], "limits": {"workers": 1}}))
+    start = "\nprint(f(int(input())))" if kind == "stdio" else ""
+    good = f"```python\ndef f(x):\n    return {SECRET!r}{start}\n```"
+    hunters = [name for name, a in ATTACKS.items() if "sesame-[" in a.code and kind in a.kinds]
+    assert len(hunters) >= 7
+    texts = [text for name in hunters for text in (good, completion(ATTACKS[name], kind))]
+    try:
+        verdicts = single.verify([problem(kind, 1)] * len(texts), texts)
+        assert [verdict.reward for verdict in verdicts] == [1.0, 0.0] * len(hunters)
+    finally:
+        single.close()
+
+
 def test_22_input_mutation_and_aliasing(verifier: ComposedVerifier) -> None:
     """Tests that compare with their own input see it as they made it."""
     code = "def f(xs):\n    xs.clear()\n    return xs"

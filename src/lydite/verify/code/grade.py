@@ -7,7 +7,7 @@ output, never shares an interpreter with a comparison, and its exit code alone p
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lydite.types import Outcome
@@ -37,12 +37,10 @@ class Report:
 
 
 PASSED = Result(Outcome.CORRECT)
-MOST_LOADS = 64
-"""Programs that a sandbox is used for: what they leave in its memory does not grow for ever."""
 
 
 def grade_tests(
-    process: Process,
+    sandbox: Sandbox,
     candidate: Candidate,
     checks: Checks,
     costs: Costs,
@@ -60,20 +58,21 @@ def grade_tests(
     tests: Sequence[OutputTest | CallTest] = checks.outputs or checks.calls
     deadline = time.monotonic() + costs.total_seconds
     results: list[Result] = []
-    process.load(candidate.program(bool(checks.calls)))
-    for test in tests:
-        if time.monotonic() >= deadline:
-            late = f"the tests take more than {costs.total_seconds:g} s together"
-            results.append(Result(Outcome.TIMEOUT, late))
-            break
-        if isinstance(test, OutputTest):
-            result = _output(process.run(test.input.encode("utf-8", "replace")), test, tolerance)
-        else:
-            asked = candidate.call(checks.entry_point or "", test.args, test.kwargs)
-            result = _value(asked.answer(process.run(asked.stdin)), test, tolerance)
-        results.append(result)
-        if result is not PASSED and not to_the_end:
-            break
+    with Process(sandbox, candidate.program(bool(checks.calls)), costs.each) as process:
+        for test in tests:
+            if time.monotonic() >= deadline:
+                late = f"the tests take more than {costs.total_seconds:g} s together"
+                results.append(Result(Outcome.TIMEOUT, late))
+                break
+            if isinstance(test, OutputTest):
+                ended = process.run(test.input.encode("utf-8", "replace"))
+                result = _output(ended, test, tolerance)
+            else:
+                asked = candidate.call(checks.entry_point or "", test.args, test.kwargs)
+                result = _value(asked.answer(process.run(asked.stdin)), test, tolerance)
+            results.append(result)
+            if result is not PASSED and not to_the_end:
+                break
     return _report(results, tests)
 
 
@@ -91,31 +90,15 @@ def _report(results: Sequence[Result], tests: Sequence[OutputTest | CallTest]) -
 
 
 class Process:
-    """Where one thread's candidates are run, one after another, each run from nothing.
+    """A candidate's sandbox, started again when a run took it down.
 
-    A sandbox is used again as long as programs end by themselves in it: one that had to be killed,
-    or went past a limit, takes its sandbox with it. Not thread-safe.
+    It is no other candidate's: the sandbox's first process hands programs and their output on, so
+    what it remembers of one could tell another what is right.
     """
 
-    def __init__(self, sandbox: Sandbox, limits: SandboxLimits) -> None:
-        self._sandbox = sandbox
-        self._limits = limits
-        self._program: Program | None = None
+    def __init__(self, sandbox: Sandbox, program: Program, limits: SandboxLimits) -> None:
+        self._start: Callable[[], Runner] = lambda: sandbox.runner(program, limits)
         self._runner: Runner | None = None
-        self._loads = 0
-
-    def load(self, program: Program) -> None:
-        """Takes the program that is run from now on.
-
-        Raises:
-            SandboxError: the sandbox is gone.
-        """
-        before, self._program = self._program, program
-        self._loads += 1
-        if before is None or before.visible != program.visible or self._loads > MOST_LOADS:
-            self.close()
-        elif self._runner is not None and before != program:
-            self._runner.load(program)
 
     def run(self, stdin: bytes) -> Ended:
         """Runs the program once.
@@ -123,10 +106,8 @@ class Process:
         Raises:
             SandboxError: no sandbox could be started.
         """
-        assert self._program is not None
         if self._runner is None:
-            self._loads = 1
-            self._runner = self._sandbox.runner(self._program, self._limits)
+            self._runner = self._start()
         ended = self._runner.run(stdin)
         if ended.how != "exited":
             self.close()
@@ -137,6 +118,12 @@ class Process:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _output(ended: Ended, test: OutputTest, tolerance: Tolerance) -> Result:

@@ -65,7 +65,7 @@ class TestBench:
 
 def grade_test_code(
     bench: TestBench,
-    process: Process,
+    sandbox: Sandbox,
     candidate: Candidate,
     checks: Checks,
     costs: Costs,
@@ -77,8 +77,8 @@ def grade_test_code(
         SandboxError: no sandbox could be started.
     """
     try:
-        process.load(candidate.program(True))
-        return _converse(bench, process, candidate, checks, costs, prefix)
+        with Process(sandbox, candidate.program(True), costs.each) as process:
+            return _converse(bench, process, candidate, checks, costs, prefix)
     except BaseException:
         bench.close()  # its test code still waits for an answer
         raise
