@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import lydite
+from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
 from lydite.cli.objective import objective
 from lydite.cli.recipes import recipes
@@ -80,3 +81,4 @@ app.command("eval")(evaluate)
 app.command()(verify)
 app.command()(objective)
 app.command()(recipes)
+app.command()(doctor)
