@@ -244,6 +244,11 @@ def test_a_reply_that_is_none_ends_the_session(sandbox: Sandbox, request_: bytes
         assert session.exchange(b"give(nonce, b'again')") is ended
 
 
+def test_a_session_can_still_import(sandbox: Sandbox) -> None:
+    with sandbox.start(python(SERVER), LIMITS) as session:
+        assert session.exchange(b"import fractions, wave, xml.dom; give(nonce, b'x')") == b"x"
+
+
 def test_a_reply_written_ahead_is_not_taken(sandbox: Sandbox) -> None:
     """A program cannot answer a question before it was asked: it lacks the nonce."""
     with sandbox.start(python(SERVER), LIMITS) as session:

@@ -7,7 +7,7 @@ output, never shares an interpreter with a comparison, and its exit code alone p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lydite.types import Outcome
@@ -15,7 +15,7 @@ from lydite.verify.code.candidate import HOW, Answer, Candidate, Result, failure
 from lydite.verify.code.checks import CallTest, Checks, OutputTest
 from lydite.verify.code.stdout import same_output
 from lydite.verify.code.values import Tolerance, same_value, show
-from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxLimits
+from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxError, SandboxLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,12 @@ class Report:
 
 
 PASSED = Result(Outcome.CORRECT)
+MOST_LOADS = 64
+"""Candidates that a sandbox is used for: what they may leave in its kernel objects has an end."""
 
 
 def grade_tests(
-    sandbox: Sandbox,
+    process: Process,
     candidate: Candidate,
     checks: Checks,
     costs: Costs,
@@ -58,21 +60,21 @@ def grade_tests(
     tests: Sequence[OutputTest | CallTest] = checks.outputs or checks.calls
     deadline = time.monotonic() + costs.total_seconds
     results: list[Result] = []
-    with Process(sandbox, candidate.program(bool(checks.calls)), costs.each) as process:
-        for test in tests:
-            if time.monotonic() >= deadline:
-                late = f"the tests take more than {costs.total_seconds:g} s together"
-                results.append(Result(Outcome.TIMEOUT, late))
-                break
-            if isinstance(test, OutputTest):
-                ended = process.run(test.input.encode("utf-8", "replace"))
-                result = _output(ended, test, tolerance)
-            else:
-                asked = candidate.call(checks.entry_point or "", test.args, test.kwargs)
-                result = _value(asked.answer(process.run(asked.stdin)), test, tolerance)
-            results.append(result)
-            if result is not PASSED and not to_the_end:
-                break
+    process.load(candidate.program(bool(checks.calls)))
+    for test in tests:
+        if time.monotonic() >= deadline:
+            late = f"the tests take more than {costs.total_seconds:g} s together"
+            results.append(Result(Outcome.TIMEOUT, late))
+            break
+        if isinstance(test, OutputTest):
+            ended = process.run(test.input.encode("utf-8", "replace"))
+            result = _output(ended, test, tolerance)
+        else:
+            asked = candidate.call(checks.entry_point or "", test.args, test.kwargs)
+            result = _value(asked.answer(process.run(asked.stdin)), test, tolerance)
+        results.append(result)
+        if result is not PASSED and not to_the_end:
+            break
     return _report(results, tests)
 
 
@@ -90,15 +92,32 @@ def _report(results: Sequence[Result], tests: Sequence[OutputTest | CallTest]) -
 
 
 class Process:
-    """A candidate's sandbox, started again when a run took it down.
+    """Where one thread's candidates are run, one after another, each run from nothing.
 
-    It is no other candidate's: the sandbox's first process hands programs and their output on, so
-    what it remembers of one could tell another what is right.
+    A sandbox is used again as long as programs end by themselves in it: one that had to be killed,
+    or went past a limit, takes its sandbox with it. Not thread-safe.
     """
 
-    def __init__(self, sandbox: Sandbox, program: Program, limits: SandboxLimits) -> None:
-        self._start: Callable[[], Runner] = lambda: sandbox.runner(program, limits)
+    def __init__(self, sandbox: Sandbox, limits: SandboxLimits) -> None:
+        self._sandbox = sandbox
+        self._limits = limits
+        self._program = Program(("python",))
         self._runner: Runner | None = None
+        self._loads = 0
+
+    def load(self, program: Program) -> None:
+        """Takes the program that is run from now on, even if it is the same: what a sandbox
+        remembers of one candidate is no other's to read.
+        """
+        if self._loads >= MOST_LOADS or self._program.visible != program.visible:
+            self.close()
+        self._program = program
+        self._loads += 1
+        if self._runner is not None:
+            try:
+                self._runner.load(program)
+            except SandboxError:
+                self.close()
 
     def run(self, stdin: bytes) -> Ended:
         """Runs the program once.
@@ -107,7 +126,7 @@ class Process:
             SandboxError: no sandbox could be started.
         """
         if self._runner is None:
-            self._runner = self._start()
+            self._runner, self._loads = self._sandbox.runner(self._program, self._limits), 1
         ended = self._runner.run(stdin)
         if ended.how != "exited":
             self.close()
@@ -118,12 +137,6 @@ class Process:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _output(ended: Ended, test: OutputTest, tolerance: Tolerance) -> Result:

@@ -65,7 +65,7 @@ class TestBench:
 
 def grade_test_code(
     bench: TestBench,
-    sandbox: Sandbox,
+    process: Process,
     candidate: Candidate,
     checks: Checks,
     costs: Costs,
@@ -77,8 +77,8 @@ def grade_test_code(
         SandboxError: no sandbox could be started.
     """
     try:
-        with Process(sandbox, candidate.program(True), costs.each) as process:
-            return _converse(bench, process, candidate, checks, costs, prefix)
+        process.load(candidate.program(True))
+        return _converse(bench, process, candidate, checks, costs, prefix)
     except BaseException:
         bench.close()  # its test code still waits for an answer
         raise

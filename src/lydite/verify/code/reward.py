@@ -11,7 +11,7 @@ from lydite.types import Outcome, Problem
 from lydite.verify.code.candidate import Result, prepare
 from lydite.verify.code.checks import CheckError, Checks, read_checks
 from lydite.verify.code.extract import Program, is_code_prefix, read_program, sources
-from lydite.verify.code.grade import Costs, Report, grade_tests
+from lydite.verify.code.grade import Costs, Process, Report, grade_tests
 from lydite.verify.code.grade_code import TestBench, grade_test_code
 from lydite.verify.code.languages import LANGUAGES
 from lydite.verify.code.values import Tolerance
@@ -83,6 +83,13 @@ class CodeReward:
             bench = self._local.bench = TestBench(self._sandbox, self._costs)
         return bench
 
+    def _process(self) -> Process:
+        """This thread's."""
+        process: Process | None = getattr(self._local, "process", None)
+        if process is None:
+            process = self._local.process = Process(self._sandbox, self._costs.each)
+        return process
+
     def _checks(self, problem: Problem) -> Checks | CheckError:
         try:
             checks = read_checks(problem.fields, self._config.shown)
@@ -141,6 +148,9 @@ class CodeReward:
     def _grade(self, checks: Checks, program: Program) -> Report:
         assert program.code is not None
         code = sources(program.code, checks.prefix, checks.entry_point)
+        process = self._process()
+        if self._language.compile:  # the compiler needs the slot
+            process.close()
         candidate = prepare(self._sandbox, self._language, code)
         if isinstance(candidate, Result):
             why = f"{candidate.reason}: {candidate.said}" if candidate.said else candidate.reason
@@ -148,8 +158,6 @@ class CodeReward:
         if checks.test_code:
             prefix = checks.prefix if is_code_prefix(checks.prefix, checks.entry_point) else ""
             bench = self._bench()
-            return grade_test_code(bench, self._sandbox, candidate, checks, self._costs, prefix)
+            return grade_test_code(bench, process, candidate, checks, self._costs, prefix)
         to_the_end = self._config.reward == "share"
-        return grade_tests(
-            self._sandbox, candidate, checks, self._costs, self._tolerance, to_the_end
-        )
+        return grade_tests(process, candidate, checks, self._costs, self._tolerance, to_the_end)

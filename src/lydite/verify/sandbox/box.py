@@ -76,6 +76,7 @@ class Box:
         self._group: cgroups.Group | None = None
         self._kills = 0
         self._closing = threading.Lock()
+        self._loaded = False
         ends = (control.fileno(), channel.fileno(), write)
         try:
             launch = plan(ends)
@@ -138,8 +139,12 @@ class Box:
                 return said[-500:]
         return str(error) or type(error).__name__
 
-    def load(self, program: Program) -> None:
+    def load(self, program: Program, processes: int = 1) -> None:
         """Hands over the program's files. What fails after this is the program's doing.
+
+        Args:
+            program: what will be run.
+            processes: how many it may have at once; several are counted together from now on.
 
         Raises:
             SandboxError: the sandbox is gone.
@@ -147,6 +152,11 @@ class Box:
         header = {"op": "load", "files": [(n, len(c)) for n, c in program.files.items()]}
         deadline = time.monotonic() + START_SECONDS
         try:
+            if self._loaded:
+                self.send({"op": "done"}, b"", deadline)
+            self._loaded = True
+            if processes > 1 and self._group is None:
+                self._group = cgroups.make(cgroups.find_place(), self._pid)
             self.send(header, b"".join(program.files.values()), deadline)
             self.receive(deadline, 0)
         except (Lost, Late, ValueError) as error:
@@ -172,12 +182,10 @@ class Box:
         self, what: str, argv: Sequence[str], body: bytes, limits: SandboxLimits, deadline: float
     ) -> None:
         """Tells the first process to start the program."""
-        if limits.processes > 1 and self._group is None:
-            self._group = cgroups.make(cgroups.find_place(), self._pid)
         shared = self._group is not None
         if self._group is not None:
             try:
-                self._group.limit(limits.memory_mb << 20, limits.processes + 1)
+                self._group.limit(limits.memory_mb << 20, limits.processes + 2)
             except OSError:
                 shared = False
         costs = limits.model_dump() | {"shared_memory": shared}

@@ -8,6 +8,7 @@ processes); otherwise a user namespace makes the first process no more than the 
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from pathlib import PurePosixPath
@@ -49,7 +50,7 @@ def launch(
         "landlock": None,
         "stdlib": runtime.stdlib,
         # In a user namespace of its own, the first process is counted with its programs.
-        "tasks": 1 if user is None else 0,
+        "tasks": 2 if user is None else 0,
         "filters": {
             name: program_filter(own_files=True, own_processes=True, forks=forks).hex()
             for name, forks in (("alone", False), ("many", True))
@@ -58,7 +59,8 @@ def launch(
     return Launch([*line, "--", *runtime.command(control, channel)], setup)
 
 
-def _view(runtime: Runtime, visible: tuple[str, ...]) -> list[str]:
+@functools.cache
+def _view(runtime: Runtime, visible: tuple[str, ...]) -> tuple[str, ...]:
     """The file system: what is named here, read-only, and nothing else."""
     line: list[str] = []
     shown = [*runtime.libraries, runtime.python, runtime.stdlib, "/etc/ld.so.cache", *visible]
@@ -71,7 +73,7 @@ def _view(runtime: Runtime, visible: tuple[str, ...]) -> list[str]:
         line += ["--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
     for path in DEVICES:
         line += ["--dev-bind", path, path]
-    return [*line, "--remount-ro", "/", "--chdir", "/"]
+    return (*line, "--remount-ro", "/", "--chdir", "/")
 
 
 def _folders(paths: list[str]) -> list[str]:

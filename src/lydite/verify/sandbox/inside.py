@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from lydite.verify.sandbox.script import run_script
 from lydite.verify.sandbox.settle import (
+    adopt_orphans,
     check,
     die_with_parent,
     drop_capabilities,
@@ -47,6 +48,7 @@ MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 INODES = 1024
 GIVEN: list[str] = []
 RUNNING: list[int] = []
+ALONE: list[bool] = []
 # Threads of a program whatever its processes; an interpreter that starts more has lost its way.
 THREADS = 64
 
@@ -60,32 +62,73 @@ def serve(control: int, channel: int) -> None:
     for name in ("exit", "quit"):  # what `site` adds, which is not loaded
         setattr(builtins, name, sys.exit)
     # Programs start as copies of this process: what is not moved or counted is not copied.
-    gc.collect()
     gc.freeze()
     if setup["folder"] is not None:
         os.mkdir(setup["folder"], 0o755)
         GIVEN.append(setup["folder"])
     rules = enter(setup)
     send(control, {"ready": True})
-    folder = Folder(setup["folder"])
+    if os.getpid() == 1:
+        ALONE.append(True)
     while True:
-        request, body = receive(control)
-        if request["op"] == "load":
-            files = {}
-            for name, size in request["files"]:
-                files[name], body = body[:size], body[size:]
-            folder.load(files)
-            send(control, {"loaded": True})
-            continue
-        try:
-            folder.prepare(request["argv"][0], request["limits"]["file_mb"] << 20)
-        except OSError as error:
-            reply = {"how": "killed", "code": None, "seconds": 0.0, "stdout": 0}
-            send(control, reply, f"the sandbox has no working folder: {error}".encode())
-            continue
-        run = Run(setup, request, folder.files, (control, channel, rules))
-        reply, out, err = run.watch(body)
-        send(control, {**reply, "stdout": len(out)}, out + err)
+        request, size = receive_head(control)
+        # What a program is and says passes through another process, which goes with it: nothing of
+        # it is in the memory that the next program is a copy of.
+        keeper = os.fork()
+        if keeper == 0:
+            keep(setup, (control, channel, rules), request, size)
+        if channel >= 0:  # so that the host sees when a program that serves is gone
+            os.close(channel)
+            channel = -1
+        RUNNING.append(keeper)
+        ended, status = 0, 0
+        while ended != keeper:
+            ended, status = os.waitpid(-1, 0)
+        RUNNING.remove(keeper)
+        if status != 0:
+            os._exit(1)
+
+
+def keep(setup: dict[str, Any], fds: tuple[int, int, int], request: dict[str, Any], size: int
+         ) -> NoReturn:  # fmt: skip
+    """In a process of its own: answers the requests for one program, until the next is due."""
+    status = 1
+    try:
+        GIVEN.clear()
+        RUNNING.clear()
+        die_with_parent()
+        adopt_orphans()
+        control = fds[0]
+        folder = Folder(setup["folder"])
+        while request["op"] != "done":
+            body = read(control, size)
+            if request["op"] == "load":
+                files = {}
+                for name, length in request["files"]:
+                    files[name], body = body[:length], body[length:]
+                folder.files = files
+                send(control, {"loaded": True})
+            else:
+                answer(setup, request, body, folder, fds)
+            request, size = receive_head(control)
+        folder.leave()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def answer(setup: dict[str, Any], request: dict[str, Any], body: bytes, folder: Folder,
+           fds: tuple[int, int, int]) -> None:  # fmt: skip
+    """Runs the program once and reports."""
+    try:
+        folder.prepare(request["argv"][0], request["limits"]["file_mb"] << 20)
+    except OSError as error:
+        reply = {"how": "killed", "code": None, "seconds": 0.0, "stdout": 0}
+        send(fds[0], reply, f"the sandbox has no working folder: {error}".encode())
+        return
+    run = Run(setup, request, folder.files, fds)
+    reply, out, err = run.watch(body)
+    send(fds[0], {**reply, "stdout": len(out)}, out + err)
 
 
 def enter(setup: dict[str, Any]) -> int:
@@ -119,25 +162,16 @@ class Folder:
         self.files: dict[str, bytes] = {}
         self.size = -1
         self.inodes = -1
-        self.placed = self.empty = False
-
-    def load(self, files: dict[str, bytes]) -> None:
-        """Takes other files; those of before go, if nobody has meddled with them."""
-        if self.placed and self.untouched():
-            for name in self.files:
-                os.unlink(os.path.join(self.path, name))
-            self.empty = True
         self.placed = False
-        self.files = files
 
     def prepare(self, command: str, size: int) -> None:
         """Puts the files there unless they are there, untouched and alone."""
         os.chdir("/")
         if not self.placed or self.size != size or not self.untouched():
-            if self.own and (self.size != size or not self.empty):
+            if self.own:
                 self.mount(size)
             self.fill(command)
-            self.placed, self.empty, self.size = True, False, size
+            self.placed, self.size = True, size
             self.inodes = os.statvfs(self.path).f_ffree
         os.chdir(self.path)
 
@@ -146,6 +180,15 @@ class Folder:
             check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
         options = f"size={size},nr_inodes={INODES},mode=1777".encode()
         check(libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options), "mount")
+
+    def leave(self) -> None:
+        """Makes room for the next program's."""
+        os.chdir("/")
+        if self.own and self.size >= 0:
+            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
+        elif not self.own:
+            for name in os.listdir(self.path):
+                os.unlink(os.path.join(self.path, name))
 
     def fill(self, command: str) -> None:
         for name, content in self.files.items():
@@ -317,10 +360,10 @@ class Run:
 
 
 def clear() -> None:
-    """Ends whatever the program left running. As the first process of its namespace this one
-    cannot be hit.
+    """Ends whatever the program left running in the namespace, which hits neither this process
+    nor the first.
     """
-    if os.getpid() == 1:
+    if ALONE:
         try:
             os.kill(-1, signal.SIGKILL)
             while True:
@@ -363,9 +406,15 @@ def leave() -> NoReturn:
 
 
 def receive(fd: int) -> tuple[dict[str, Any], bytes]:
-    head, size = HEAD.unpack(read(fd, HEAD.size))
-    request = json.loads(read(fd, head))
+    request, size = receive_head(fd)
     return request, read(fd, size)
+
+
+def receive_head(fd: int) -> tuple[dict[str, Any], int]:
+    """A request and how many bytes of it are still to be read."""
+    head, size = HEAD.unpack(read(fd, HEAD.size))
+    request: dict[str, Any] = json.loads(read(fd, head))
+    return request, size
 
 
 def read(fd: int, size: int) -> bytes:

@@ -13,6 +13,7 @@ import struct
 import sys
 from typing import Any
 
+PR_SET_CHILD_SUBREAPER = 36
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 1, 22, 38, 2
 CAPABILITY_VERSION_3 = 0x20080522
 
@@ -21,6 +22,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:
     libc.prctl(PR_SET_PDEATHSIG, by, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Makes this process, and not the namespace's first, the parent of what its children leave."""
+    check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "child_subreaper")
 
 
 def limit(kind: int, soft: int, hard: int | None = None) -> None:
@@ -54,6 +60,13 @@ def keep_only(ends: list[int], rules: int) -> None:
         low = fd + 1
 
 
+def raised(fd: int, number: int) -> int:
+    """The descriptor out of the way of a program's streams and channel."""
+    high = os.dup2(fd, 200 + number, inheritable=False)
+    os.close(fd)
+    return high
+
+
 class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
@@ -78,6 +91,7 @@ def landlock_rules(landlock: dict[str, Any]) -> int:
     rules: int = libc.syscall(LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     if rules < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
+    rules = raised(rules, 99)
     for path, access in landlock["rules"]:
         try:
             fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -106,7 +120,7 @@ def reopen_library(stdlib: str, other_user: bool) -> None:
     for path in (stdlib, os.path.join(stdlib, "lib-dynload")):
         name = path
         if other_user:
-            fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
+            fd = raised(os.open(path, os.O_PATH | os.O_DIRECTORY), len(LIBRARY_FDS))
             LIBRARY_FDS.append(fd)
             name = f"/proc/self/fd/{fd}"
             sys.path[:] = [name if entry == path else entry for entry in sys.path]

@@ -40,7 +40,7 @@ class Runner:
             SandboxError: the sandbox is gone.
         """
         self._argv = program.argv
-        self._box.load(program)
+        self._box.load(program, self._limits.processes)
 
     def run(self, stdin: bytes = b"") -> Ended:
         """Runs the program once."""
@@ -105,7 +105,7 @@ class Sandbox:
             SandboxError: no sandbox could be started.
         """
         limits = self._checked(limits)
-        return Runner(self._take(program), program, limits)
+        return Runner(self._take(program, limits), program, limits)
 
     def start(self, program: Program, limits: SandboxLimits | None = None) -> Session:
         """Starts a program that serves requests; see :class:`Session`. Close it.
@@ -116,7 +116,7 @@ class Sandbox:
             SandboxError: no sandbox could be started.
         """
         limits = self._checked(limits)
-        return Session(self._take(program), program.argv, limits)
+        return Session(self._take(program, limits), program.argv, limits)
 
     def warm(self) -> None:
         """Starts sandboxes now, so that the first programs do not wait for them."""
@@ -126,7 +126,7 @@ class Sandbox:
         limits = limits or SandboxLimits()
         return self._starter.check(limits)
 
-    def _take(self, program: Program) -> Box:
+    def _take(self, program: Program, limits: SandboxLimits) -> Box:
         """A sandbox that holds the program. It gives its slot back when it is closed."""
         spawner = self._spawner()
         self._slots.acquire()
@@ -140,7 +140,7 @@ class Sandbox:
                 continue
             try:
                 answer.ready()
-                answer.load(program)
+                answer.load(program, limits.processes)
             except SandboxError as error:
                 fault = error
                 continue
