@@ -11,7 +11,7 @@ import pytest
 from lydite.verify.sandbox import Sandbox
 from lydite.verify.sandbox.backends import BACKENDS, fault_of
 
-__all__ = ["BACKENDS", "Inhabitant", "alive", "inhabitants", "usable"]
+__all__ = ["BACKENDS", "Inhabitant", "alive", "firsts", "inhabitants", "usable"]
 
 MARK = b"marshal.loads(take("
 
@@ -50,6 +50,13 @@ def inhabitants() -> list[Inhabitant]:
         for pid in sorted(marked)
         if parents[pid] == 1 or _descends(pid, os.getpid(), parents)
     ]
+
+
+def firsts() -> set[int]:
+    """The first process of every sandbox."""
+    found = inhabitants()
+    pids = {process.pid for process in found}
+    return {process.pid for process in found if process.parent not in pids}
 
 
 def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sandboxes import BACKENDS, alive, inhabitants, usable
+from sandboxes import BACKENDS, alive, firsts, inhabitants, usable
 
 from lydite.verify.sandbox import Program, Sandbox, SandboxError, SandboxLimits
 
@@ -138,16 +139,17 @@ def test_killing_the_first_process_ends_all_of_it(backend: str) -> None:
         session = sandbox.start(python("import time\nwhile True: time.sleep(1)"))
         _until(lambda: len(inhabitants()) >= 2)
         for process in inhabitants():
-            os.kill(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # gone with the one before
+                os.kill(process.pid, signal.SIGKILL)
         ended = session.exchange(b"x", 5)
         assert not isinstance(ended, bytes) and ended.how == "killed"
         session.close()
         assert sandbox.run(ECHO, b"x").stdout == b"x\n"
 
 
-def programs_below(firsts: set[int]) -> list[int]:
+def programs_below(first: set[int]) -> list[int]:
     """What runs below the processes that the first ones have for each program."""
-    keepers = {p.pid for p in inhabitants() if p.parent in firsts}
+    keepers = {p.pid for p in inhabitants() if p.parent in first}
     return [p.pid for p in inhabitants() if p.parent in keepers]
 
 
@@ -162,9 +164,9 @@ def test_killing_the_program_or_bubblewrap_is_survived(backend: str) -> None:
         ended = []
         thread = threading.Thread(target=lambda: ended.append(runner.run()))
         thread.start()
-        firsts = {p.pid for p in inhabitants()}
-        _until(lambda: programs_below(firsts))
-        os.kill(programs_below(firsts)[0], signal.SIGKILL)
+        first = firsts()
+        _until(lambda: programs_below(first))
+        os.kill(programs_below(first)[0], signal.SIGKILL)
         thread.join(5)
         assert (ended[0].how, ended[0].code) == ("killed", -9)
         wrapper = runner._box.process.pid
@@ -261,13 +263,13 @@ def test_as_root_each_sandbox_has_a_user_of_its_own() -> None:
 def test_the_stock_is_used_and_refilled() -> None:
     with usable("bubblewrap", slots=2) as sandbox:
         sandbox.warm()
-        _until(lambda: len(inhabitants()) == 2)
-        waiting = {process.pid for process in inhabitants()}
+        _until(lambda: len(firsts()) == 2)
+        waiting = firsts()
         with sandbox.runner(ECHO) as runner:
             assert runner.run(b"x").stdout == b"x\n"
-            _until(lambda: len(inhabitants()) == 3)
-            assert waiting <= {process.pid for process in inhabitants()}
-        _until(lambda: len(inhabitants()) == 2)
+            _until(lambda: len(firsts()) == 3)
+            assert waiting <= firsts()
+        _until(lambda: len(firsts()) == 2)
 
 
 def test_without_root_the_same_holds() -> None:

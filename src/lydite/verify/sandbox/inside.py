@@ -20,17 +20,16 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from lydite.verify.sandbox.folder import WORK, Folder
 from lydite.verify.sandbox.script import run_script
 from lydite.verify.sandbox.settle import (
     adopt_orphans,
-    check,
     die_with_parent,
     drop_capabilities,
     install_filter,
     keep_only,
     landlock_restrict,
     landlock_rules,
-    libc,
     limit,
     no_new_privileges,
     reopen_library,
@@ -39,13 +38,10 @@ from lydite.verify.sandbox.settle import (
 HEAD = struct.Struct(">II")
 STDERR_TAIL = 8192
 CHANNEL = 3
-WORK = "/tmp"
 # Imported once here, so that a program that is run on many inputs does not pay for them each time.
 PRELOADED = ("bisect", "collections", "functools", "heapq", "itertools", "math", "random", "re",
              "string", "typing")  # fmt: skip
 
-MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
-INODES = 1024
 GIVEN: list[str] = []
 RUNNING: list[int] = []
 ALONE: list[bool] = []
@@ -147,72 +143,6 @@ def enter(setup: dict[str, Any]) -> int:
         return -1
     reopen_library(setup["stdlib"], setup["uid"] is not None)
     return landlock_rules(setup["landlock"])
-
-
-class Folder:
-    """The working folder of programs: the same at the start of each run.
-
-    It is a small file system in memory, or a folder of the host's in which only this process may
-    write.
-    """
-
-    def __init__(self, given: str | None) -> None:
-        self.own = given is None
-        self.path = given or WORK
-        self.files: dict[str, bytes] = {}
-        self.size = -1
-        self.inodes = -1
-        self.placed = False
-
-    def prepare(self, command: str, size: int) -> None:
-        """Puts the files there unless they are there, untouched and alone."""
-        os.chdir("/")
-        if not self.placed or self.size != size or not self.untouched():
-            if self.own:
-                self.mount(size)
-            self.fill(command)
-            self.placed, self.size = True, size
-            self.inodes = os.statvfs(self.path).f_ffree
-        os.chdir(self.path)
-
-    def mount(self, size: int) -> None:
-        if self.size >= 0:
-            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
-        options = f"size={size},nr_inodes={INODES},mode=1777".encode()
-        check(libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options), "mount")
-
-    def leave(self) -> None:
-        """Makes room for the next program's."""
-        os.chdir("/")
-        if self.own and self.size >= 0:
-            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
-        elif not self.own:
-            for name in os.listdir(self.path):
-                os.unlink(os.path.join(self.path, name))
-
-    def fill(self, command: str) -> None:
-        for name, content in self.files.items():
-            path = os.path.join(self.path, name)
-            with open(path, "wb") as file:
-                file.write(content)
-            os.chmod(path, 0o555 if command in (name, f"./{name}") else 0o444)
-
-    def untouched(self) -> bool:
-        if not self.own:
-            return True
-        if sorted(os.listdir(WORK)) != sorted(self.files):
-            return False
-        if os.statvfs(WORK).f_ffree != self.inodes:
-            return False
-        try:
-            return all(self.holds(name, content) for name, content in self.files.items())
-        except OSError:  # a link or a folder stands in a file's place
-            return False
-
-    def holds(self, name: str, content: bytes) -> bool:
-        fd = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(fd, "rb") as file:
-            return file.read(len(content) + 1) == content
 
 
 class Run:

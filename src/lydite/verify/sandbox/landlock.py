@@ -8,6 +8,7 @@ file, not even one of their own. They can find out that a file exists, and not r
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from pathlib import Path
 
@@ -55,10 +56,11 @@ def launch(
     allow = program_filter(
         own_files=False, own_processes=False, forks=False, may_truncate=abi >= 3
     ).hex()
+    own = (folder, _READ_FILE | _READ_DIR | _EXECUTE)
     setup = {
         "uid": user,
         "folder": folder,
-        "landlock": {"handled": _handled(abi), "rules": _rules(runtime, visible, folder, abi)},
+        "landlock": {"handled": _handled(abi), "rules": [*_rules(runtime, visible, abi), own]},
         "stdlib": runtime.stdlib,
         "tasks": 0 if user is not None else _tasks_of_user() + _OTHER_TASKS,
         "filters": {"alone": allow, "many": allow},
@@ -76,16 +78,14 @@ def _handled(abi: int) -> list[int]:
     return fields
 
 
-def _rules(
-    runtime: Runtime, visible: tuple[str, ...], folder: str, abi: int
-) -> list[tuple[str, int]]:
+@functools.cache
+def _rules(runtime: Runtime, visible: tuple[str, ...], abi: int) -> list[tuple[str, int]]:
     """Which paths may be used how."""
     hidden = {os.path.basename(path) for path in runtime.hidden}
     library = [entry for entry in os.scandir(runtime.stdlib) if entry.name not in hidden]
     rules = [(entry.path, _access(entry.path, 0)) for entry in library]
     rules += [(path, _READ_FILE | _EXECUTE) for path in (*runtime.libraries, runtime.python)]
     rules += [(path, _access(path, _EXECUTE)) for path in visible]
-    rules.append((folder, _READ_FILE | _READ_DIR | _EXECUTE))
     rules += [(path, _READ_FILE) for path in ("/etc/ld.so.cache", "/dev/zero", "/dev/urandom")]
     write = _WRITE_FILE | (_TRUNCATE if abi >= 3 else 0)
     rules += [("/dev/random", _READ_FILE), ("/dev/null", _READ_FILE | write)]

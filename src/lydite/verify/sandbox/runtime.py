@@ -17,7 +17,8 @@ from lydite.config import UserError
 
 # Reads its own program from the control socket: nothing of Lydite is visible in the sandbox.
 BOOTSTRAP = """
-import marshal, os, sys
+import gc, marshal, os, sys
+gc.disable()
 control, channel = map(int, sys.argv[1:])
 def take(size):
     parts = b""
@@ -31,6 +32,9 @@ for name, code in marshal.loads(take(int.from_bytes(take(4), "big"))):
     exec(code, module.__dict__)
 module.serve(control, channel)
 """
+# Extensions whose libraries are not shown: windows, terminals, databases of the system.
+NOT_SERVED = ("_tkinter", "_curses", "readline", "_dbm", "_gdbm", "nis", "ossaudiodev", "_test",
+              "_xx", "xx")  # fmt: skip
 HIDDEN = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "turtledemo")
 
 
@@ -57,7 +61,11 @@ def find_runtime() -> Runtime:
     """
     python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     stdlib = os.path.realpath(sysconfig.get_path("stdlib"))
-    dynamic = sorted(str(p) for p in Path(stdlib, "lib-dynload").glob("*.so"))
+    dynamic = [
+        str(path)
+        for path in sorted(Path(stdlib, "lib-dynload").glob("*.so"))
+        if not path.name.startswith(NOT_SERVED)
+    ]
     hidden = tuple(p for name in HIDDEN if os.path.isdir(p := os.path.join(stdlib, name)))
     return Runtime(python, stdlib, hidden, libraries_of([python, *dynamic]))
 
@@ -78,7 +86,7 @@ def libraries_of(binaries: Iterable[str]) -> tuple[str, ...]:
 
 
 # What runs inside, each after what it imports; found there under their full names.
-INSIDE = ("script", "settle", "inside")
+INSIDE = ("script", "settle", "folder", "inside")
 
 
 @functools.cache

@@ -12,7 +12,6 @@ import os
 import random
 import sys
 import threading
-import traceback
 import types
 from typing import NoReturn
 
@@ -26,12 +25,15 @@ def run_script(argv: list[str], source: bytes) -> NoReturn:
     sys.argv = argv
     # After the standard library: no file of the program's can stand in for a module of it.
     sys.path.append(os.getcwd())
+    gc.enable()
     code: object = 0
     try:
         exec(compile(source, argv[0], "exec", dont_inherit=True), main.__dict__)
     except SystemExit as error:
         code = error.code
     except BaseException as error:
+        import traceback
+
         trace = error.__traceback__
         traceback.print_exception(error.with_traceback(trace.tb_next if trace else None))
         code = 1

@@ -7,6 +7,7 @@ words. What tells harmless from harmful is sometimes an argument; see :func:`_co
 from __future__ import annotations
 
 import errno
+import functools
 import platform
 import struct
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ def supported() -> bool:
     return platform.machine() in NUMBERS
 
 
+@functools.cache
 def program_filter(
     *, own_files: bool, own_processes: bool, forks: bool, may_truncate: bool = True
 ) -> bytes:
