@@ -336,8 +336,21 @@ def test_references_must_pass_their_own_tests(verifier: ComposedVerifier) -> Non
     assert sorted(faults) == ["untested", "wrong"]
     assert faults["wrong"].startswith("the reference solution does not pass: test 2 of 4")
     assert faults["untested"].startswith("tests: the list is empty")
+    wrong = verifier.verify([problems[1]] * 2, [python("print(int(input()) ** 2)")] * 2)
+    assert [(v.outcome, v.reward) for v in wrong] == [(Outcome.UNGRADABLE, None)] * 2
+    assert "the reference solution does not pass" in wrong[0].detail
     with pytest.raises(UserError, match="1 of 2 reference answers cannot be checked: wrong"):
         build(VerifierConfig.model_validate({"kind": "code", **LIMITS}), problems[:2])
+
+
+def test_references_are_not_tried_where_that_is_switched_off() -> None:
+    trusting = make(check_golds=False)
+    try:
+        problem = Problem("p", "", (), reference="print(0)", fields={"tests": SQUARES})
+        (verdict,) = trusting.verify([problem], [python("print(int(input()) ** 2)")])
+        assert verdict.reward == 1.0 and verify_golds(trusting, [problem]) == []
+    finally:
+        trusting.close()
 
 
 def test_a_file_of_completions(tmp_path: Path) -> None:

@@ -184,7 +184,8 @@ class CodeConfig(RewardConfig):
     )
     check_golds: bool = Field(
         default=True,
-        description="Whether reference solutions must pass their own tests before a run.",
+        description="Whether a reference solution must pass its own tests; each is tried once, "
+        "before anything is scored.",
     )
 
 

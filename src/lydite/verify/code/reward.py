@@ -48,24 +48,26 @@ class CodeReward:
         # Test code and its candidate take a slot each; with fewer, checks might wait forever.
         self._sandbox = Sandbox(slots=2 * limits.workers)
         self._local = threading.local()
+        self._tried: dict[tuple[str, str], tuple[Checks, Report]] = {}
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
-        """One score per completion, in order."""
-        known: dict[int, Checks | CheckError] = {}
-        for problem in problems:
-            if id(problem) not in known:
-                known[id(problem)] = self._checks(problem)
+        """One score per completion, in order. A problem whose reference solution does not pass
+        its own tests is ``ungradable``.
+        """
+        distinct = list({id(problem): problem for problem in problems}.values())
+        checks = dict(zip(map(id, distinct), self._threads.map(self._sound, distinct), strict=True))
         return list(
             self._threads.map(
-                lambda pair: self._score(known[id(pair[0])], pair[1]),
+                lambda pair: self._score(checks[id(pair[0])], pair[1]),
                 zip(problems, texts, strict=True),
             )
         )
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """Every problem has tests, and a reference solution passes all of its own."""
-        return list(self._threads.map(self._gold_fault, problems))
+        found = self._threads.map(self._sound, problems)
+        return [str(sound) if isinstance(sound, CheckError) else None for sound in found]
 
     def warm(self) -> None:
         """Starts sandboxes, so that the first completion does not wait for them."""
@@ -106,20 +108,24 @@ class CodeReward:
             return hidden
         return checks
 
-    def _gold_fault(self, problem: Problem) -> str | None:
+    def _sound(self, problem: Problem) -> Checks | CheckError:
+        """The problem's tests, if its reference solution passes them; tried once."""
         checks = self._checks(problem)
-        if isinstance(checks, CheckError):
-            return str(checks)
-        if problem.reference is None or not self._config.check_golds:
-            return None
-        program = read_program(problem.reference, self._language)
-        try:
-            report = self._grade(checks, program)
-        except SandboxError as error:
-            return str(error)
+        gold = problem.reference
+        if isinstance(checks, CheckError) or gold is None or not self._config.check_golds:
+            return checks
+        tried = self._tried.get((problem.id, gold))
+        if tried is None or tried[0] != checks:
+            try:
+                report = self._grade(checks, read_program(gold, self._language))
+            except SandboxError as error:
+                return CheckError(f"the reference solution could not be tried: {error}")
+            self._tried[problem.id, gold] = tried = (checks, report)
+        report = tried[1]
         if report.outcome is Outcome.CORRECT:
-            return None
-        return f"the reference solution does not pass: {report.detail or report.outcome.value}"
+            return checks
+        why = report.detail or report.outcome.value
+        return CheckError(f"the reference solution does not pass: {why}")
 
     def _score(self, checks: Checks | CheckError, text: str) -> Score:
         begun = time.perf_counter()
@@ -129,8 +135,6 @@ class CodeReward:
         program = read_program(
             text, self._language, config.unfenced, config.thinking, config.max_chars
         )
-        if program.code is None:
-            return Score(Outcome.UNPARSEABLE, 0.0, detail=program.reason)
         try:
             report = self._grade(checks, program)
         except SandboxError as error:
@@ -138,6 +142,8 @@ class CodeReward:
         seconds = time.perf_counter() - begun
         if report.outcome in (Outcome.CRASHED, Outcome.UNGRADABLE):
             return Score(report.outcome, None, program.code, report.detail, seconds)
+        if program.code is None:
+            return Score(Outcome.UNPARSEABLE, 0.0, None, report.detail, seconds)
         if report.malformed and not program.fenced:
             detail = f"there is no code block, and the text is no program ({report.detail})"
             return Score(Outcome.UNPARSEABLE, 0.0, None, detail, seconds)
@@ -146,7 +152,8 @@ class CodeReward:
         return Score(report.outcome, reward, program.code, report.detail, seconds)
 
     def _grade(self, checks: Checks, program: Program) -> Report:
-        assert program.code is not None
+        if program.code is None:
+            return Report(Outcome.UNPARSEABLE, 0.0, program.reason)
         code = sources(program.code, checks.prefix, checks.entry_point)
         process = self._process()
         if self._language.compile:  # the compiler needs the slot
