@@ -9,6 +9,7 @@ for good and only then run; it never reads what they write other than as bytes t
 from __future__ import annotations
 
 import builtins
+import contextlib
 import gc
 import json
 import os
@@ -70,19 +71,21 @@ def serve(control: int, channel: int) -> None:
         request, size = receive_head(control)
         # What a program is and says passes through another process, which goes with it: nothing of
         # it is in the memory that the next program is a copy of.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
         keeper = os.fork()
         if keeper == 0:
             keep(setup, (control, channel, rules), request, size)
+        RUNNING.append(keeper)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         if channel >= 0:  # so that the host sees when a program that serves is gone
             os.close(channel)
             channel = -1
-        RUNNING.append(keeper)
         ended, status = 0, 0
         while ended != keeper:
             ended, status = os.waitpid(-1, 0)
         RUNNING.remove(keeper)
         if status != 0:
-            os._exit(1)
+            leave()
 
 
 def keep(setup: dict[str, Any], fds: tuple[int, int, int], request: dict[str, Any], size: int
@@ -92,6 +95,8 @@ def keep(setup: dict[str, Any], fds: tuple[int, int, int], request: dict[str, An
     try:
         GIVEN.clear()
         RUNNING.clear()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
         die_with_parent()
         adopt_orphans()
         control = fds[0]
@@ -324,14 +329,17 @@ def drain(fd: int, into: bytearray, discard: bool) -> bool:
 
 
 def leave() -> NoReturn:
-    """The host has hung up, or is dead."""
+    """The host has hung up, or is dead, or what it asked for cannot be done."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # both can happen, one while the other is heard
     for pid in RUNNING:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
     for folder in GIVEN:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
     os._exit(0)
 
 
@@ -350,7 +358,10 @@ def receive_head(fd: int) -> tuple[dict[str, Any], int]:
 def read(fd: int, size: int) -> bytes:
     parts = []
     while size > 0:
-        part = os.read(fd, min(size, 1 << 20))
+        try:
+            part = os.read(fd, min(size, 1 << 20))
+        except OSError:  # hung up before it read all that was sent to it
+            leave()
         if not part:
             leave()
         parts.append(part)
