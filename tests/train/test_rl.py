@@ -377,3 +377,11 @@ def test_the_reference_is_renewed_before_every_nth_step_but_the_first():
     for step in range(5):
         rl.step(step)
     assert parts.learner.refreshed == [2, 4]
+
+
+@pytest.mark.parametrize(("refresh", "reached"), [(4, True), (5, False), (400, False)])
+def test_a_reference_that_a_stage_never_renews_is_said_once(refresh, reached):
+    spec = {"preset": "grpo", "kl": {"coefficient": 0.1, "refresh": refresh}}
+    rl, _ = trainer({"a": [1, 0, 0, 0]}, spec)  # of 5 steps
+    codes = [code for step in range(2) for code, _ in rl.step(step).warnings]
+    assert codes == ([] if reached else ["reference_never_renewed"])

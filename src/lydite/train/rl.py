@@ -208,8 +208,19 @@ class RLTrainer:
         return StepResult(
             metrics,
             self._rows(collected, signal, step + 1),
-            [*self._warnings(len(batch.groups), collected), *farewells],
+            [*self._unreached(step), *self._warnings(len(batch.groups), collected), *farewells],
         )
+
+    def _unreached(self, step: int) -> list[tuple[str, str]]:
+        """Said at the first step: a reference that this stage will never renew."""
+        refresh = self._parts.objective.kl.refresh
+        if step > 0 or refresh is None or refresh < self.total:
+            return []
+        message = (
+            f"objective.kl.refresh: the reference would be renewed after {refresh} steps, and this "
+            f"stage has {self.total}; lower it, or leave reference_refresh out"
+        )
+        return [("reference_never_renewed", message)]
 
     def _at_entropy(self, entropy: float) -> tuple[Objective, dict[str, float]]:
         """The objective of a step whose rollouts had this mean entropy, and what to log of it."""
