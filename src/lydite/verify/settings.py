@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_serializer, model_validator
 
 from lydite.config import Config
-from lydite.verify.answer import AnswerPlace, ThinkingRule
+from lydite.verify.answer import AnswerPlace, AnswerType, ThinkingRule
 from lydite.verify.sandbox.program import SandboxLimits
 
 
@@ -69,12 +69,30 @@ class AnswerConfig(RewardConfig):
         "none.",
     )
     max_chars: int = Field(default=1000, ge=1, description="A longer final answer is unparseable.")
+    strict: bool = Field(
+        default=False,
+        description="Whether a completion that states several final answers which differ has none; "
+        "by default the last counts.",
+    )
 
 
 class MathConfig(AnswerConfig):
     """1 if the final answer equals the reference mathematically, else 0."""
 
     kind: Literal["math"] = Field(default="math", description="Mathematical equality.")
+    type: AnswerType = Field(
+        default="auto",
+        description="What every reference is; `auto`: its writing says so. A column `answer_type` "
+        "states it for a row. `decimal` takes what rounds to the reference's decimals, `set` is "
+        "without order and `tuple` in order however they are written, `text` compares words.",
+    )
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Relative difference that a number may have from a reference that is no "
+        "integer. A column `tolerance` states it for a row.",
+    )
 
 
 class ExactConfig(AnswerConfig):
