@@ -343,6 +343,18 @@ def test_dynamic_sampling_of_prompts_that_are_all_solved_ends_the_stage():
     result = rl.step(0)
     assert [code for code, _ in result.warnings] == ["too_few_informative_groups", "all_retired"]
     assert rl.finished and not parts.learner.batches
+    # A prompt that is solved is not drawn again in the same step.
+    assert sorted(name for name, *_ in parts.engine.asked) == ["a", "b"]
+    assert (result.metrics["rounds"], result.metrics["retired"]) == (1, 2)
+
+
+def test_dynamic_sampling_goes_on_with_what_is_not_solved():
+    table = {"a": [1] * 4, "b": [1, 0, 0, 0], "c": [1] * 4, "d": [0] * 4}
+    rl, parts = trainer(table, "dapo+retire_solved", prompts=4)
+    rl.step(0)
+    asked = [name for name, *_ in parts.engine.asked]
+    assert asked.count("a") == asked.count("c") == 1 and set(asked[4:]) == {"b", "d"}
+    assert len(parts.learner.batches[0].groups) == 4
 
 
 def test_an_entropy_bonus_follows_the_sampled_entropy():

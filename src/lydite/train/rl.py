@@ -173,6 +173,7 @@ class RLTrainer:
         refresh = self._parts.objective.kl.refresh
         if refresh is not None and step > 0 and step % refresh == 0:
             self._parts.learner.refresh_reference()
+        before = self._sampler.left
         collected = self._collect(step, clock)
         measured = reward_metrics(collected.seen)
         objective, bonus = self._at_entropy(measured["entropy"])
@@ -190,7 +191,7 @@ class RLTrainer:
             trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
-        retired, farewells = self._retire(collected.seen, step)
+        retired, farewells = self._retired(before, step)
         sampled = sum(
             len(c.token_ids) for scored in collected.seen for c in scored.group.completions
         )
@@ -233,25 +234,21 @@ class RLTrainer:
             "entropy_sampled": entropy,
         }
 
-    def _retire(
-        self, seen: Sequence[Scored], step: int
-    ) -> tuple[dict[str, float], list[tuple[str, str]]]:
-        """Draws the prompts that are solved no more. What to log, and warnings: when few are left,
-        and when none is.
+    def _retire(self, scored: Sequence[Scored]) -> None:
+        """Draws the prompts that are solved no more, in this step either."""
+        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in scored]
+        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
+        self._sampler.retire(
+            s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
+        )
+
+    def _retired(self, before: int, step: int) -> tuple[dict[str, float], list[tuple[str, str]]]:
+        """What to log of retired prompts, and warnings: when few are left, and when none is.
+        ``before`` this step there were so many.
         """
         if self._parts.objective.group_filter.retire_at is None:
             return {}, []
-        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in seen]
-        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
-        before, wanted, whole = (
-            self._sampler.left,
-            self.config.prompts_per_step,
-            len(self._problems),
-        )
-        self._sampler.retire(
-            s.group.problem.id for s, done in zip(seen, solved, strict=True) if done
-        )
-        left = self._sampler.left
+        left, wanted, whole = self._sampler.left, self.config.prompts_per_step, len(self._problems)
         metrics = {"retired": float(whole - left)}
         if left == 0:
             message = (
@@ -290,7 +287,9 @@ class RLTrainer:
                     [self._request(draw, step) for draw in drawn]
                 )
             with clock("verify"):
-                return self._score(problems, completions)
+                scored = self._score(problems, completions)
+            self._retire(scored)
+            return scored
 
         return collect(
             self._sampler,
