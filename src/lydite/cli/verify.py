@@ -22,7 +22,7 @@ def verify(
     verifier: Annotated[
         str,
         typer.Option(
-            help="`math`, `exact`, `format`, a reward function as `module:function` or "
+            help="`math`, `sql`, `exact`, `format`, a reward function as `module:function` or "
             "`file.py:function`, or a YAML file: a recipe, or what a recipe has under `verifier:`."
         ),
     ],
@@ -47,9 +47,17 @@ def verify(
 
         lydite verify --verifier math --input answers.jsonl --output verdicts.jsonl
 
-    Settings other than the defaults go into a YAML file, such as `{kind: math, answer: boxed}`:
+    An SQL query: `gold` is the right one; `schema` and `rows`, or `database` (a file, or a folder
+    of them), is what both are asked of:
 
-        lydite verify --verifier settings.yaml --input answers.jsonl
+        {"gold": "select count(*) from t", "completion": "select 2", "expected": false,
+        "schema": "create table t(a int)", "rows": {"t": [[1], [2]]}}
+
+        lydite verify --verifier sql --input queries.jsonl
+
+    Settings other than the defaults go into a YAML file, such as `{kind: sql, columns: any}`:
+
+        lydite verify --verifier settings.yaml --input queries.jsonl
 
     Each line of the output has `outcome` (correct, wrong, unparseable, timeout; crashed and
     ungradable when the verifier could not decide), `reward`, `answer` (what was read), `parts` and
