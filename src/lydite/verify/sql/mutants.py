@@ -296,11 +296,9 @@ def _other_columns(node: Any, schema: Schema) -> Iterator[Named]:
         if column.name != own.name
         and (grouping or kinds.get(column.kind, column.kind) == kinds.get(own.kind, own.kind))
     ]
+    kind = "GROUP BY" if grouping else "column"
     for name in same[:3]:
-        yield (
-            "GROUP BY" if grouping else "column",
-            lambda n, c=name: exp.column(c, table=n.table or None),
-        )  # type: ignore[misc]
+        yield kind, lambda n, c=name: exp.column(c, table=n.table or None)  # type: ignore[misc]
 
 
 def constant(rows: list[tuple[Any, ...]], dialect: str) -> Mutant | None:

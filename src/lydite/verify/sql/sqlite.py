@@ -383,7 +383,7 @@ def _kind(declared: str, sample: Callable[[], list[Cell]]) -> Kind:
     values = sample()
     if values:
         if all(isinstance(value, int) for value in values):
-            whole = re.search(r"REAL|FLOA|DOUB|NUMERIC|DECIMAL", declared, re.IGNORECASE) is None
+            whole = re.search(r"REAL|FLOA|DOUBLE|NUMERIC|DECIMAL", declared, re.IGNORECASE) is None
             return "int" if whole else "real"
         if all(isinstance(value, int | float) for value in values):
             return "real"
