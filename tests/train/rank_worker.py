@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from conftest import tiny_model
 from test_learner import SPECS, batch
+from tiny_policy import tiny_model
 
 from lydite.model.loading import load_policy
 from lydite.model.reference import Reference
