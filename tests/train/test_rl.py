@@ -397,3 +397,34 @@ def test_a_reference_that_a_stage_never_renews_is_said_once(refresh, reached):
     rl, _ = trainer({"a": [1, 0, 0, 0]}, spec)  # of 5 steps
     codes = [code for step in range(2) for code, _ in rl.step(step).warnings]
     assert codes == ([] if reached else ["reference_never_renewed"])
+
+
+class JudgingLearner(FakeLearner):
+    """Gives token ``t`` the advantage ``reward + t``."""
+
+    def judge(self, batch, objective):
+        groups = [
+            replace(g, sequences=[
+                replace(s, advantage=[s.advantage + t for t in range(len(s.token_ids))])
+                for s in g.sequences
+            ])
+            for g in batch.groups
+        ]  # fmt: skip
+        return replace(batch, groups=groups), {"explained_variance": 0.5}
+
+
+def test_a_critics_advantages_reach_the_learner_and_their_means_the_samples():
+    rl, parts = trainer({"a": [1, None, 0, 1], "b": [0, 0, 0, 0]}, "ppo")
+    rl._parts = replace(parts, learner=JudgingLearner())
+    result = rl.step(0)
+    (batch,) = rl._parts.learner.batches
+    found = sorted([s.advantage for s in g.sequences] for g in batch.groups)
+    # the group without a signal is judged as any other
+    assert found == [
+        [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]],
+        [[1], [0, 1, 2], [1, 2, 3, 4]],
+    ]
+    means = {(row.problem_id, row.sample): row.advantage for row in result.samples}
+    assert [means["a", i] for i in range(4)] == [1, None, 1, 2.5]
+    assert [means["b", i] for i in range(4)] == [0, 0.5, 1, 1.5]
+    assert result.metrics["explained_variance"] == 0.5
