@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -103,6 +103,13 @@ class RLConfig(Config):
         objective = Objective.parse(self.objective).with_limit(self.sampling.max_tokens)
         objective.check_group_size(self.group_size)
         return objective
+
+    @property
+    def critic_kind(self) -> Literal["model", "head"] | None:
+        """Of the critic that the objective needs, if it needs one."""
+        if not self.build_objective().needs_values:
+            return None
+        return (self.critic or CriticConfig()).kind
 
     def build_critic(self, policy: Policy) -> Critic | None:
         """The critic that the objective needs, from the policy's present weights."""
