@@ -54,9 +54,7 @@ OTHERS = [
     Kill("before", f"{RUNNER}:save_policy"),
 ]
 CRITIC = [
-    Kill("event", "step_done rl 1"),
     Kill("after", "lydite.train.critic:Critic.update", 3),
-    Kill("after", f"{CHECKPOINT}:save_file"),
     Kill("event", "step_done rl 3"),
     Kill("after", "lydite.train.learner:Learner.judge"),
     Kill("event", "step_done head 3"),
