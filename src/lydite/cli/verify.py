@@ -22,8 +22,9 @@ def verify(
     verifier: Annotated[
         str,
         typer.Option(
-            help="`math`, `sql`, `exact`, `format`, a reward function as `module:function` or "
-            "`file.py:function`, or a YAML file: a recipe, or what a recipe has under `verifier:`."
+            help="`math`, `code`, `sql`, `exact`, `format`, a reward function as "
+            "`module:function` or `file.py:function`, or a YAML file: a recipe, or what a recipe "
+            "has under `verifier:`."
         ),
     ],
     input: Annotated[Path, typer.Option(help="JSONL file, one answer a line.")],
@@ -46,6 +47,16 @@ def verify(
         answers.jsonl
 
         lydite verify --verifier math --input answers.jsonl --output verdicts.jsonl
+
+    A program: `tests` hold input and output, or `entry_point` names a function, with `cases` or
+    `test_code`:
+
+        {"completion": "print(int(input()) + 1)", "tests": [{"input": "1", "output": "2"}]}
+
+        {"completion": "def inc(x): return x + 1", "entry_point": "inc", "cases": [{"args": [1],
+        "expected": 2}]}
+
+        lydite verify --verifier code --input programs.jsonl
 
     An SQL query: `gold` is the right one; `schema` and `rows`, or `database` (a file, or a folder
     of them), is what both are asked of:
