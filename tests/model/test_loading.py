@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ from lydite.model.render import render_example, render_prompt
 from lydite.model.saving import save_policy
 from lydite.model.source import find_source
 from lydite.model.tiny_tokenizer import build_tokenizer
+from lydite.model.value import ValueModel
 from lydite.types import Message, Problem
 
 WORDS = list("0123456789+= ")
@@ -374,6 +375,17 @@ def test_estimate_counts_what_is_loaded(tmp_path: Path) -> None:
     adapter = [p for p in load_policy(adapted_one).model.parameters() if p.requires_grad]
     size = sum(p.numel() * p.element_size() for p in adapter)
     assert estimate_memory(adapted_one, renewed).reference == size > 0
+    for settings in ({}, {"lora": {"rank": 2}}, {"dtype": "bfloat16"}):
+        policy = load_policy(config(**settings))
+        kinds: tuple[Literal["model", "head"], ...] = ("model", "head")
+        for kind in kinds:
+            trained = [
+                p for p in ValueModel(policy, kind == "model").parameters() if p.requires_grad
+            ]
+            critic = estimate_memory(config(**settings), Workload(10, 64, critic=kind)).critic
+            # weights and two moments, and for two bytes a master
+            assert critic == sum(p.numel() * (12 if p.element_size() == 4 else 14) for p in trained)
+        assert estimate_memory(config(**settings), Workload(10, 64)).critic == 0
     save_policy(load_policy(config()), tmp_path / "model")
     local = estimate_memory(
         validate(ModelConfig, {"path": str(tmp_path / "model")}), Workload(10, 64)

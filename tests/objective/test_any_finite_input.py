@@ -46,7 +46,7 @@ MAGNITUDES = st.lists(
 
 
 @pytest.mark.parametrize("spec", EVERY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     values=MAGNITUDES,
     seed=st.integers(0, 2**31),
@@ -89,7 +89,7 @@ def test_loss_and_gradients(
 
 
 @pytest.mark.parametrize("spec", EVERY)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(values=MAGNITUDES, seed=st.integers(0, 2**31), group=st.integers(1, 5))
 def test_advantages(spec: str, values: list[float], seed: int, group: int) -> None:
     noise = torch.Generator().manual_seed(seed)

@@ -24,6 +24,7 @@ SPECS: list[Any] = [
     "rloo+kl_in_reward",
     "grpo+high_entropy_tokens",
     "dapo+kl_cov",
+    {"correction": "tis_sequence"},
     {"patches": ["clip_cov"], "token_filter.share": 0.2},
     # wider than published, so that some sequences are left
     {"patches": ["geometric_mask"], "correction.low": 0.8, "correction.high": 1.2},

@@ -62,3 +62,17 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     values["model"] = {**values["model"], "lora": {"rank": 2}}
     file = write(values, place / "recipe.yaml")
     return Run(file, run_recipe(load_recipe(file), place / "run"))
+
+
+@pytest.fixture(scope="session")
+def critic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """PPO: a value model and two epochs over every rollout, with adapters and a KL in the reward;
+    then a head on the policy's own states.
+    """
+    place = tmp_path_factory.mktemp("critic")
+    whole = rl_stage(objective="ppo+kl_in_reward", update={"minibatches": 2, "epochs": 2})
+    head = rl_stage(name="head", objective="ppo", critic={"kind": "head"})
+    values = recipe([sft_stage(steps=2), whole, head], place)
+    values["model"] = {**values["model"], "lora": {"rank": 2}}
+    file = write(values, place / "recipe.yaml")
+    return Run(file, run_recipe(load_recipe(file), place / "run"))

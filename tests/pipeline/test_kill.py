@@ -53,10 +53,17 @@ OTHERS = [
     Kill("event", "step_done rl 5"),  # Goes on from step 4, the first with a renewed reference.
     Kill("before", f"{RUNNER}:save_policy"),
 ]
+CRITIC = [
+    Kill("after", "lydite.train.critic:Critic.update", 3),
+    Kill("event", "step_done rl 3"),
+    Kill("after", "lydite.train.learner:Learner.judge"),
+    Kill("event", "step_done head 3"),
+]
 
 
 @pytest.mark.parametrize(
-    ("kind", "kills"), [("plain_run", PLAIN), ("dynamic_run", OTHERS), ("lora_run", OTHERS)]
+    ("kind", "kills"),
+    [("plain_run", PLAIN), ("dynamic_run", OTHERS), ("lora_run", OTHERS), ("critic_run", CRITIC)],
 )
 def test_a_run_killed_again_and_again_ends_as_if_it_never_was(
     kind: str, kills: list[Kill], request: pytest.FixtureRequest, tmp_path: Path

@@ -1,17 +1,8 @@
 import pytest
 import torch
+from tiny_policy import tiny_model
 
-from lydite.model.loading import ModelConfig, load_policy
-
-CHARACTERS = [*"0123456789+= abcdefghijklmnopqrstuvwxyz?."]
-
-
-def tiny_model(**changes):
-    shape = {
-        "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2,
-    }  # fmt: skip
-    return ModelConfig(path="init:llama", init=shape, vocabulary=CHARACTERS, context=128, **changes)
+from lydite.model.loading import load_policy
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from conftest import tiny_model
 from test_learner import SPECS, batch
+from tiny_policy import tiny_model
 
 from lydite.model.loading import load_policy
 from lydite.model.reference import Reference
@@ -51,8 +51,9 @@ def gradient(of, spec: str, data: TrainBatch, ranks: Ranks = ALONE) -> dict[str,
     """The step's gradient by parameter; the old policy differs a little from the present one."""
     trainer = learner(of, ranks)
     objective = Objective.parse(spec).with_limit(16)
-    olds = [x + 0.05 * torch.arange(len(x)) / 10 for x in trainer.logprobs(data)]
-    references = [x - 0.03 for x in trainer.logprobs(data)]
+    now = trainer.logprobs(data)
+    olds = [x + 0.05 * torch.arange(len(x)) / 10 for x in now]
+    references = [x - 0.03 for x in now]
     of.model.zero_grad()
     trainer._accumulate(data, objective, olds, references)
     return {n: p.grad for n, p in of.model.named_parameters() if p.grad is not None}

@@ -343,6 +343,18 @@ def test_dynamic_sampling_of_prompts_that_are_all_solved_ends_the_stage():
     result = rl.step(0)
     assert [code for code, _ in result.warnings] == ["too_few_informative_groups", "all_retired"]
     assert rl.finished and not parts.learner.batches
+    # A prompt that is solved is not drawn again in the same step.
+    assert sorted(name for name, *_ in parts.engine.asked) == ["a", "b"]
+    assert (result.metrics["rounds"], result.metrics["retired"]) == (1, 2)
+
+
+def test_dynamic_sampling_goes_on_with_what_is_not_solved():
+    table = {"a": [1] * 4, "b": [1, 0, 0, 0], "c": [1] * 4, "d": [0] * 4}
+    rl, parts = trainer(table, "dapo+retire_solved", prompts=4)
+    rl.step(0)
+    asked = [name for name, *_ in parts.engine.asked]
+    assert asked.count("a") == asked.count("c") == 1 and set(asked[4:]) == {"b", "d"}
+    assert len(parts.learner.batches[0].groups) == 4
 
 
 def test_an_entropy_bonus_follows_the_sampled_entropy():
@@ -377,3 +389,42 @@ def test_the_reference_is_renewed_before_every_nth_step_but_the_first():
     for step in range(5):
         rl.step(step)
     assert parts.learner.refreshed == [2, 4]
+
+
+@pytest.mark.parametrize(("refresh", "reached"), [(4, True), (5, False), (400, False)])
+def test_a_reference_that_a_stage_never_renews_is_said_once(refresh, reached):
+    spec = {"preset": "grpo", "kl": {"coefficient": 0.1, "refresh": refresh}}
+    rl, _ = trainer({"a": [1, 0, 0, 0]}, spec)  # of 5 steps
+    codes = [code for step in range(2) for code, _ in rl.step(step).warnings]
+    assert codes == ([] if reached else ["reference_never_renewed"])
+
+
+class JudgingLearner(FakeLearner):
+    """Gives token ``t`` the advantage ``reward + t``."""
+
+    def judge(self, batch, objective):
+        groups = [
+            replace(g, sequences=[
+                replace(s, advantage=[s.advantage + t for t in range(len(s.token_ids))])
+                for s in g.sequences
+            ])
+            for g in batch.groups
+        ]  # fmt: skip
+        return replace(batch, groups=groups), {"explained_variance": 0.5}
+
+
+def test_a_critics_advantages_reach_the_learner_and_their_means_the_samples():
+    rl, parts = trainer({"a": [1, None, 0, 1], "b": [0, 0, 0, 0]}, "ppo")
+    rl._parts = replace(parts, learner=JudgingLearner())
+    result = rl.step(0)
+    (batch,) = rl._parts.learner.batches
+    found = sorted([s.advantage for s in g.sequences] for g in batch.groups)
+    # the group without a signal is judged as any other
+    assert found == [
+        [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]],
+        [[1], [0, 1, 2], [1, 2, 3, 4]],
+    ]
+    means = {(row.problem_id, row.sample): row.advantage for row in result.samples}
+    assert [means["a", i] for i in range(4)] == [1, None, 1, 2.5]
+    assert [means["b", i] for i in range(4)] == [0, 0.5, 1, 1.5]
+    assert result.metrics["explained_variance"] == 0.5

@@ -93,20 +93,21 @@ def math() -> Iterator[ComposedVerifier]:
     verifier.close()
 
 
-STUCK = r"\boxed{(x+y+z+w)^{59}+(a+b+c)^{59}}"
+# Only a reference that the grammar does not know goes to computer algebra.
+INTEGRAL = problem("i", r"\int (x+y)^2 dx")
+STUCK = r"\boxed{\int (x+y+z+w)^{59}+(a+b+c)^{59} dx}"
 
 
 def test_answers_through_the_workers(math: ComposedVerifier) -> None:
-    surd = problem("a", r"2\sqrt{3}")
     texts = [
-        r"\boxed{\sqrt{12}}",
-        r"\boxed{\sqrt{13}}",
+        r"\boxed{\int (x+y)(y+x) dx}",
+        r"\boxed{\int (x-y)^2 dx}",
         STUCK,
         r"\boxed{}",
-        r"\boxed{2\sqrt3}",
+        r"\boxed{\int (x + y)^2 dx}",
     ]
     begun = time.monotonic()
-    verdicts = math.verify([surd] * len(texts), texts)
+    verdicts = math.verify([INTEGRAL] * len(texts), texts)
     assert time.monotonic() - begun < 30
     assert [v.outcome for v in verdicts] == [
         "correct",
@@ -116,7 +117,7 @@ def test_answers_through_the_workers(math: ComposedVerifier) -> None:
         "correct",
     ]
     assert [v.reward for v in verdicts] == [1.0, 0.0, 0.0, 0.0, 1.0]
-    assert verdicts[0].answer == r"\sqrt{12}"
+    assert verdicts[0].answer == r"\int (x+y)(y+x) dx"
 
 
 def test_a_tower_of_powers_costs_no_more_than_its_limit_from_any_thread(
@@ -129,7 +130,7 @@ def test_a_tower_of_powers_costs_no_more_than_its_limit_from_any_thread(
 
     def verify(number: int) -> None:
         texts = [r"\boxed{9^{9^{9^{9}}}}", STUCK, r"\boxed{\frac{2\pi}{4}}"]
-        outcomes[number] = [v.outcome for v in math.verify([half] * 3, texts)]
+        outcomes[number] = [v.outcome for v in math.verify([half, INTEGRAL, half], texts)]
 
     threads = [threading.Thread(target=verify, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -144,6 +145,42 @@ def test_a_tower_of_powers_costs_no_more_than_its_limit_from_any_thread(
 def test_a_problem_without_reference_is_ungradable(math: ComposedVerifier) -> None:
     verdict = math.verify([problem("a", None)], [r"\boxed{1}"])[0]
     assert (verdict.outcome, verdict.reward) == (Outcome.UNGRADABLE, None)
+
+
+def test_a_type_may_be_stated_for_all_or_in_a_column() -> None:
+    verifier = build(config({"kind": "math", "type": "set", "tolerance": 0.01}))
+    rows = [
+        ("(1,2)", {}, "(2,1)", "correct"),
+        ("(1,2)", {"answer_type": "tuple"}, "(2,1)", "wrong"),
+        ("3.14", {"answer_type": "decimal"}, "3.15", "correct"),
+        ("3.14", {"answer_type": "decimal", "tolerance": 0.0}, "3.15", "wrong"),
+        ("3.14", {"answer_type": "real"}, "3.14", "ungradable"),
+        ("3.14", {"tolerance": "x"}, "3.14", "ungradable"),
+        ("seven", {"answer_type": "integer"}, "7", "correct"),
+        ("7.5", {"answer_type": "integer"}, "8.5", "ungradable"),
+    ]
+    problems = [Problem(str(n), "q", (), row[0], fields=row[1]) for n, row in enumerate(rows)]
+    verdicts = verifier.verify(problems, [rf"\boxed{{{row[2]}}}" for row in rows])
+    faults = verify_golds(verifier, problems)
+    verifier.close()
+    assert [v.outcome for v in verdicts] == [row[3] for row in rows]
+    assert [fault.problem_id for fault in faults] == ["4", "5", "7"]
+    assert "answer_type 'real' is none of auto, integer" in faults[0].reason
+
+
+def test_strict_refuses_answers_that_disagree() -> None:
+    strict = build(config({"kind": "math", "strict": True}))
+    seven = problem("a", "7")
+    texts = [
+        r"\boxed{3} and then \boxed{7}",
+        r"\boxed{7} and again \boxed{7.0}",
+        r"<answer>3</answer> <answer>7</answer>",
+        "The answer is 3. No, the answer is 7.",
+        r"<think>\boxed{3}</think> \boxed{7}",
+    ]
+    outcomes = [v.outcome for v in strict.verify([seven] * len(texts), texts)]
+    strict.close()
+    assert outcomes == ["unparseable", "correct", "unparseable", "unparseable", "correct"]
 
 
 def test_exact_compares_text_or_numbers() -> None:

@@ -22,8 +22,9 @@ def verify(
     verifier: Annotated[
         str,
         typer.Option(
-            help="`math`, `exact`, `format`, a reward function as `module:function` or "
-            "`file.py:function`, or a YAML file: a recipe, or what a recipe has under `verifier:`."
+            help="`math`, `code`, `sql`, `exact`, `format`, a reward function as "
+            "`module:function` or `file.py:function`, or a YAML file: a recipe, or what a recipe "
+            "has under `verifier:`."
         ),
     ],
     input: Annotated[Path, typer.Option(help="JSONL file, one answer a line.")],
@@ -47,9 +48,27 @@ def verify(
 
         lydite verify --verifier math --input answers.jsonl --output verdicts.jsonl
 
-    Settings other than the defaults go into a YAML file, such as `{kind: math, answer: boxed}`:
+    A program: `tests` hold input and output, or `entry_point` names a function, with `cases` or
+    `test_code`:
 
-        lydite verify --verifier settings.yaml --input answers.jsonl
+        {"completion": "print(int(input()) + 1)", "tests": [{"input": "1", "output": "2"}]}
+
+        {"completion": "def inc(x): return x + 1", "entry_point": "inc", "cases": [{"args": [1],
+        "expected": 2}]}
+
+        lydite verify --verifier code --input programs.jsonl
+
+    An SQL query: `gold` is the right one; `schema` and `rows`, or `database` (a file, or a folder
+    of them), is what both are asked of:
+
+        {"gold": "select count(*) from t", "completion": "select 2", "expected": false,
+        "schema": "create table t(a int)", "rows": {"t": [[1], [2]]}}
+
+        lydite verify --verifier sql --input queries.jsonl
+
+    Settings other than the defaults go into a YAML file, such as `{kind: sql, columns: any}`:
+
+        lydite verify --verifier settings.yaml --input queries.jsonl
 
     Each line of the output has `outcome` (correct, wrong, unparseable, timeout; crashed and
     ungradable when the verifier could not decide), `reward`, `answer` (what was read), `parts` and

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from lydite.model.attention import backbone
 from lydite.model.loading import (
     ModelConfig,
     add_lora,
@@ -40,13 +42,14 @@ class Workload:
 
     ``cache_tokens`` is how many tokens rollout keeps keys and values of at once, ``train_tokens``
     the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference,
-    ``refreshed`` whether that is renewed.
+    ``refreshed`` whether that is renewed; ``critic`` is the kind of PPO's, if there is one.
     """
 
     cache_tokens: int
     train_tokens: int
     reference: bool = False
     refreshed: bool = False
+    critic: Literal["model", "head"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +62,16 @@ class MemoryEstimate:
     gradients: int
     optimizer: int
     reference: int
+    critic: int
     cache: int
     activations: int
 
     @property
     def total(self) -> int:
         """Bytes at the fullest moment. Engine and learner share weights; cache and activations take
-        turns.
+        turns, and so do the gradients and activations of policy and critic.
         """
-        resident = self.weights + self.gradients + self.optimizer + self.reference
+        resident = self.weights + self.gradients + self.optimizer + self.reference + self.critic
         return resident + max(self.cache, self.activations)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -83,6 +87,7 @@ class MemoryEstimate:
             ("gradients", _size(self.gradients)),
             ("AdamW", _size(self.optimizer)),
             *([("reference model", _size(self.reference))] if self.reference else []),
+            *([("critic and its AdamW", _size(self.critic))] if self.critic else []),
             ("keys and values in rollout", _size(self.cache)),
             ("activations in training", _size(self.activations)),
             ("in all, at most", _size(self.total)),
@@ -114,13 +119,29 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
         trainable=sum(count for count, _ in trained),
         weights=weights,
         gradients=sum(count * size for count, size in trained),
-        optimizer=sum(count * (8 if size >= 4 else 12) for count, size in trained),
+        optimizer=sum(count * _adamw(size) for count, size in trained),
         reference=0 if not workload.reference else weights if config.lora is None else adapter,
+        critic=_critic(model, workload.critic),
         cache=workload.cache_tokens * cache_bytes_per_token(shape, dtype),
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing
         ),
     )
+
+
+def _adamw(size: int) -> int:
+    """Bytes of AdamW for a parameter of so many: two moments, and a float32 master if it is not."""
+    return 8 if size >= 4 else 12
+
+
+def _critic(model: PreTrainedModel, kind: str | None) -> int:
+    """Weights and AdamW of a :class:`lydite.model.value.ValueModel`."""
+    if kind is None:
+        return 0
+    own = [p for p in backbone(model).parameters() if p.requires_grad and kind == "model"]
+    sizes = [(p.numel(), p.element_size()) for p in own]
+    sizes.append((int(model.config.get_text_config().hidden_size), 4))
+    return sum(count * (size + _adamw(size)) for count, size in sizes)
 
 
 def cache_bytes_per_token(shape: PreTrainedConfig, dtype: torch.dtype) -> int:

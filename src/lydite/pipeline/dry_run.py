@@ -25,6 +25,8 @@ from lydite.types import Problem
 from lydite.verify.verifier import build
 
 SHOWN = 3
+# By what they need: a recipe of several stages needs the largest.
+CRITICS = (None, "head", "model")
 OFFLINE = ("couldn't connect", "couldn't reach", "offline", "connection error", "max retries")
 
 
@@ -203,6 +205,7 @@ def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
         max(budgets),
         reference=any(objective.needs_reference for objective in objectives),
         refreshed=any(objective.kl.refresh is not None for objective in objectives),
+        critic=max((stage.critic_kind for stage in rl), key=CRITICS.index, default=None),
     )
     estimate = estimate_memory(recipe.model, work, device)
     lines = tuple(f"{what}: {size}" for what, size in estimate.rows())

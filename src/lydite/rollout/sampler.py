@@ -144,7 +144,8 @@ def collect(
     wanted: int,
     max_rounds: int,
 ) -> Collected[G]:
-    """Draws problems until ``wanted`` of their groups are kept, or ``max_rounds`` rounds are over.
+    """Draws problems until ``wanted`` of their groups are kept, ``max_rounds`` rounds are over, or
+    none is left (``draw_and_score`` may retire some).
 
     The first round draws ``wanted`` problems; each later one as many as the share kept so far says
     will fill the step, up to ``wanted``. ``reject`` says in a word or two why a group is left out,
@@ -153,7 +154,10 @@ def collect(
     assert wanted >= 1 and max_rounds >= 1
     got: Collected[G] = Collected()
     while len(got.groups) < wanted and got.rounds < max_rounds:
-        batch = draw_and_score(sampler.next(_next_round(wanted, len(got.groups), len(got.seen))))
+        drawn = sampler.next(_next_round(wanted, len(got.groups), len(got.seen)))
+        if not drawn:
+            break
+        batch = draw_and_score(drawn)
         got.rounds += 1
         got.seen.extend(batch)
         for group in batch:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -104,6 +104,13 @@ class RLConfig(Config):
         objective.check_group_size(self.group_size)
         return objective
 
+    @property
+    def critic_kind(self) -> Literal["model", "head"] | None:
+        """Of the critic that the objective needs, if it needs one."""
+        if not self.build_objective().needs_values:
+            return None
+        return (self.critic or CriticConfig()).kind
+
     def build_critic(self, policy: Policy) -> Critic | None:
         """The critic that the objective needs, from the policy's present weights."""
         if not self.build_objective().needs_values:
@@ -173,6 +180,7 @@ class RLTrainer:
         refresh = self._parts.objective.kl.refresh
         if refresh is not None and step > 0 and step % refresh == 0:
             self._parts.learner.refresh_reference()
+        before = self._sampler.left
         collected = self._collect(step, clock)
         measured = reward_metrics(collected.seen)
         objective, bonus = self._at_entropy(measured["entropy"])
@@ -190,7 +198,7 @@ class RLTrainer:
             trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
-        retired, farewells = self._retire(collected.seen, step)
+        retired, farewells = self._retired(before, step)
         sampled = sum(
             len(c.token_ids) for scored in collected.seen for c in scored.group.completions
         )
@@ -208,8 +216,19 @@ class RLTrainer:
         return StepResult(
             metrics,
             self._rows(collected, signal, step + 1),
-            [*self._warnings(len(batch.groups), collected), *farewells],
+            [*self._unreached(step), *self._warnings(len(batch.groups), collected), *farewells],
         )
+
+    def _unreached(self, step: int) -> list[tuple[str, str]]:
+        """Said at the first step: a reference that this stage will never renew."""
+        refresh = self._parts.objective.kl.refresh
+        if step > 0 or refresh is None or refresh < self.total:
+            return []
+        message = (
+            f"objective.kl.refresh: the reference would be renewed after {refresh} steps, and this "
+            f"stage has {self.total}; lower it, or leave reference_refresh out"
+        )
+        return [("reference_never_renewed", message)]
 
     def _at_entropy(self, entropy: float) -> tuple[Objective, dict[str, float]]:
         """The objective of a step whose rollouts had this mean entropy, and what to log of it."""
@@ -222,25 +241,21 @@ class RLTrainer:
             "entropy_sampled": entropy,
         }
 
-    def _retire(
-        self, seen: Sequence[Scored], step: int
-    ) -> tuple[dict[str, float], list[tuple[str, str]]]:
-        """Draws the prompts that are solved no more. What to log, and warnings: when few are left,
-        and when none is.
+    def _retire(self, scored: Sequence[Scored]) -> None:
+        """Draws the prompts that are solved no more, in this step either."""
+        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in scored]
+        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
+        self._sampler.retire(
+            s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
+        )
+
+    def _retired(self, before: int, step: int) -> tuple[dict[str, float], list[tuple[str, str]]]:
+        """What to log of retired prompts, and warnings: when few are left, and when none is.
+        ``before`` this step there were so many.
         """
         if self._parts.objective.group_filter.retire_at is None:
             return {}, []
-        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in seen]
-        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
-        before, wanted, whole = (
-            self._sampler.left,
-            self.config.prompts_per_step,
-            len(self._problems),
-        )
-        self._sampler.retire(
-            s.group.problem.id for s, done in zip(seen, solved, strict=True) if done
-        )
-        left = self._sampler.left
+        left, wanted, whole = self._sampler.left, self.config.prompts_per_step, len(self._problems)
         metrics = {"retired": float(whole - left)}
         if left == 0:
             message = (
@@ -279,7 +294,9 @@ class RLTrainer:
                     [self._request(draw, step) for draw in drawn]
                 )
             with clock("verify"):
-                return self._score(problems, completions)
+                scored = self._score(problems, completions)
+            self._retire(scored)
+            return scored
 
         return collect(
             self._sampler,

@@ -11,6 +11,7 @@ from lydite.verify.settings import (
     FunctionConfig,
     MathConfig,
     PoolLimits,
+    SqlConfig,
     VerifierConfig,
 )
 from lydite.verify.verifier import GoldFault, build, gold_error, verify_golds
@@ -25,6 +26,7 @@ __all__ = [
     "GoldFault",
     "MathConfig",
     "PoolLimits",
+    "SqlConfig",
     "VerifierConfig",
     "build",
     "gold_error",

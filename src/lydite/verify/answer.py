@@ -10,8 +10,15 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from lydite.verify import notation
+from lydite.verify.number import read_number
+
 AnswerPlace = Literal["auto", "boxed", "tag", "phrase"]
 ThinkingRule = Literal["auto", "required"]
+AnswerType = Literal[
+    "auto", "integer", "rational", "decimal", "quantity", "expression", "equation", "tuple", "set",
+    "interval", "matrix", "choice", "text",
+]  # fmt: skip
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 
@@ -41,8 +48,8 @@ _BARE_BOX = re.compile(
 )
 _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s$,;&]*")
 _PHRASES = re.compile(
-    r"(?:\banswer\b(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|=|:|：)|\bfinal\s+answer\b\**\s*\n"
-    r"|答案(?:是|为|為|：|:)?|####)\s*[:：]?\s*(?:\*\*)?",
+    r"(?:\b(?:answer|correct\s+(?:option|choice))\b(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|=|:|：)|\bfinal\s+answer\b\**\s*\n"
+    r"|答案(?:是|为|為|：|:|选)?|故选|(?<![回解作])答[：:]|####)\s*[:：]?\s*(?:\*\*)?",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|\n")
@@ -88,6 +95,7 @@ def read_answer(
     marker: str | None = None,
     thinking: ThinkingRule = "auto",
     max_chars: int = 1000,
+    strict: bool = False,
 ) -> FinalAnswer:
     """The final answer that a completion states.
 
@@ -96,6 +104,7 @@ def read_answer(
     ``tag``: the last ``<answer>…</answer>``, and the box in it if there is one. ``phrase``: what
     follows the last ``marker`` (any case), to the end of the sentence or line; without a marker,
     the usual phrases ("the answer is", "Answer:", "答案：").
+    ``strict`` refuses a completion that states several answers in that place which differ.
     ``auto``: the first of tag, box, phrase that occurs; failing these, the only number of the last
     sentence, or a last line short enough to be an answer.
     """
@@ -105,6 +114,8 @@ def read_answer(
     found = _find(spoken.text, place, marker)
     if found is None:
         return FinalAnswer(None, _MISSING[place])
+    if strict and (several := _disagreeing(spoken.text, place, marker)):
+        return FinalAnswer(None, f"it states {several} final answers that differ")
     found = found.strip()
     if not found:
         return FinalAnswer(None, "the final answer is empty")
@@ -136,15 +147,36 @@ def _find(spoken: str, place: AnswerPlace, marker: str | None) -> str | None:
     return _closing_statement(spoken)
 
 
+def _disagreeing(spoken: str, place: AnswerPlace, marker: str | None) -> int:
+    """How many different answers stand in the place that is read; 0 when they agree."""
+    stated: list[str] = []
+    if place in ("auto", "tag"):
+        stated = [_inside(match[1]) for match in _TAGGED.finditer(spoken)]
+    if place in ("auto", "boxed") and not stated:
+        stated = [box.content for box in _boxes(spoken)]
+    if place in ("auto", "phrase") and not stated:
+        stated = _announced(spoken, marker)
+    distinct = {_spelling(text) for text in stated if text.strip()}
+    return len(distinct) if len(distinct) > 1 else 0
+
+
+def _spelling(text: str) -> object:
+    plain = notation.normalise(text)
+    number = read_number(plain)
+    return notation.squeeze(plain) if number is None else (number.value, number.percent)
+
+
 def last_tagged(text: str) -> str | None:
     """What the last ``<answer>…</answer>`` holds, or the box inside it."""
     found = None
     for match in _TAGGED.finditer(text):
         found = match[1]
-    if found is None:
-        return None
-    boxed = last_boxed(found)
-    return found if boxed is None else boxed
+    return None if found is None else _inside(found)
+
+
+def _inside(tagged: str) -> str:
+    boxed = last_boxed(tagged)
+    return tagged if boxed is None else boxed
 
 
 def last_boxed(text: str) -> str | None:
@@ -184,14 +216,25 @@ def _boxes(text: str) -> list[_Box]:
 
 def last_announced(text: str, marker: str | None = None) -> str | None:
     """What follows the last announcing phrase, to the end of its sentence or line."""
-    pattern = (
-        _PHRASES if marker is None else re.compile(re.escape(marker) + r"\s*[:：]?", re.IGNORECASE)
-    )
     end = -1
-    for match in pattern.finditer(text):
+    for match in _announcing(marker).finditer(text):
         end = match.end()
-    if end < 0:
-        return None
+    return None if end < 0 else _announced_at(text, end)
+
+
+def _announcing(marker: str | None) -> re.Pattern[str]:
+    if marker is None:
+        return _PHRASES
+    return re.compile(re.escape(marker) + r"\s*[:：]?", re.IGNORECASE)
+
+
+def _announced(text: str, marker: str | None) -> list[str]:
+    """What follows each announcing phrase; the last few, so that the cost stays linear."""
+    ends = [match.end() for match in _announcing(marker).finditer(text)]
+    return [_announced_at(text[: end + 2000], end) for end in ends[-20:]]
+
+
+def _announced_at(text: str, end: int) -> str:
     rest = text[end:].lstrip()
     display = _DISPLAY.match(rest)
     if display is not None:

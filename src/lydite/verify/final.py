@@ -5,22 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, get_args
 
 from lydite.types import Outcome, Problem
 from lydite.verify import notation
-from lydite.verify.answer import FinalAnswer, read_answer
+from lydite.verify.answer import AnswerType, FinalAnswer, read_answer
 from lydite.verify.math import Decision, NeedsAlgebra, check_reference, grade, refuse_algebra
 from lydite.verify.number import read_number, same_number
 from lydite.verify.pool import Handler, Item, Pool, Reply
 from lydite.verify.score import Score
 from lydite.verify.settings import AnswerConfig, ExactConfig, MathConfig
 
+ANSWER_TYPES = get_args(AnswerType)
+Stated = tuple[Any, Any]
 NO_REFERENCE = "the problem has no reference answer"
 MATH_HANDLER = Handler("lydite.verify.algebra:grader")
 
 
 def _read(config: AnswerConfig, text: str) -> FinalAnswer:
-    return read_answer(text, config.answer, config.marker, config.thinking, config.max_chars)
+    return read_answer(
+        text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
+    )
 
 
 def _score(decision: Decision, answer: str | None, seconds: float) -> Score:
@@ -62,11 +67,7 @@ class MathReward:
             answers.append(_read(self._config, text))
             begun.append(time.perf_counter())
         reading = [after - before for before, after in pairwise(begun)]
-        pairs = [
-            (problem.reference, answer.text)
-            for problem, answer in zip(problems, answers, strict=True)
-        ]
-        decided = self._decide(pairs)
+        decided = self._decide(problems, [answer.text for answer in answers])
         return [
             _score(decision, answer.text, seconds + spent)
             if answer.text is not None or problem.reference is None
@@ -78,45 +79,64 @@ class MathReward:
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """Every reference must be readable and equal itself."""
-        decided = self._decide(
-            [(problem.reference, None) for problem in problems], reference_only=True
-        )
+        decided = self._decide(problems, [None] * len(problems), reference_only=True)
         return [
             None if decision.outcome is Outcome.CORRECT else decision.detail
             for decision, _ in decided
         ]
 
     def _decide(
-        self, pairs: Sequence[tuple[str | None, str | None]], reference_only: bool = False
+        self,
+        problems: Sequence[Problem],
+        answers: Sequence[str | None],
+        reference_only: bool = False,
     ) -> list[tuple[Decision, float]]:
-        """The decision on each (reference, answer), with its seconds."""
+        """The decision on each answer, or reference alone, with its seconds."""
         decided: list[tuple[Decision, float]] = []
         items: list[Item] = []
         places: list[int] = []
-        for gold, answer in pairs:
+        for problem, answer in zip(problems, answers, strict=True):
             begun = time.perf_counter()
-            decision = _decide_by_reading(gold, answer, reference_only)
+            stated = self._stated(problem)
+            decision = _decide_by_reading(problem.reference, answer, stated, reference_only)
             if decision is None:
                 places.append(len(decided))
-                items.append(Item(self._handler, (gold, answer), self._seconds))
+                payload = (problem.reference, answer, *stated)
+                items.append(Item(self._handler, payload, self._seconds))
             decided.append((decision or Decision(Outcome.CRASHED), time.perf_counter() - begun))
         for place, reply in zip(places, self._pool.run(items), strict=True):
             decided[place] = (_decision(reply), decided[place][1] + reply.seconds)
         return decided
 
+    def _stated(self, problem: Problem) -> Stated:
+        """The answer type and tolerance that hold for a problem: its columns', else the
+        settings'.
+        """
+        kind = problem.fields.get("answer_type") or self._config.type
+        tolerance = problem.fields.get("tolerance")
+        return kind, self._config.tolerance if tolerance is None else tolerance
+
 
 def _decide_by_reading(
-    gold: str | None, answer: str | None, reference_only: bool
+    gold: str | None, answer: str | None, stated: Stated, reference_only: bool
 ) -> Decision | None:
     """What needs no algebra; ``None`` for the rest."""
+    kind, tolerance = stated
     if gold is None:
         return Decision(Outcome.UNGRADABLE, NO_REFERENCE)
+    if kind not in ANSWER_TYPES:
+        known = ", ".join(ANSWER_TYPES)
+        return Decision(Outcome.UNGRADABLE, f"answer_type {kind!r:.40} is none of {known}")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        return Decision(Outcome.UNGRADABLE, f"tolerance {tolerance!r:.40} is no number")
+    if not 0 <= tolerance < 1:
+        return Decision(Outcome.UNGRADABLE, f"tolerance {tolerance} is not in [0, 1)")
     try:
         if reference_only:
-            return check_reference(gold, refuse_algebra)
-        return (
-            Decision(Outcome.UNPARSEABLE) if answer is None else grade(gold, answer, refuse_algebra)
-        )
+            return check_reference(gold, refuse_algebra, kind)
+        if answer is None:
+            return Decision(Outcome.UNPARSEABLE)
+        return grade(gold, answer, refuse_algebra, kind, tolerance)
     except NeedsAlgebra:
         return None
 

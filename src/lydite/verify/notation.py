@@ -8,75 +8,162 @@ import re
 import unicodedata
 
 _SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "‐": "-", "﹣": "-", "×": r"\times ", "÷": "/", "·": r"\cdot ",
-    "∙": r"\cdot ", "⋅": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ", "∓": r"\mp ",
-    "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≠": r"\ne ", "∈": r"\in ",
-    "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "ø": r"\emptyset ", "°": r"^{\circ}",
-    "º": r"^{\circ}", "…": r"\ldots ", "′": "'", "，": ",", "、": ",", "；": ";", "：": ":",
-    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ",
-    "⟨": r"\langle ", "⟩": r"\rangle ",
+    "×": r"\times ", "÷": "/", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "•": r"\cdot ",
+    "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ", "∓": r"\mp ", "≈": r"\approx ",
+    "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≦": r"\le ", "≧": r"\ge ",
+    "≠": r"\ne ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ",
+    "ø": r"\emptyset ", "Ø": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}",
+    "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "∖": r"\setminus ",
+    "℃": r"^{\circ}C", "℉": r"^{\circ}F", "°": r"^{\circ}", "º": r"^{\circ}", "˚": r"^{\circ}",
+    "…": r"\ldots ", "⋯": r"\ldots ", "′": "'", "’": "'", "‘": "'", "，": ",", "、": ",",
+    "；": ";", "：": ":", "∶": ":", "。": ".", "⁄": "/", "∕": "/", "～": r"\approx ",
+    "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ",
+    "μ": r"\mu ", "ω": r"\omega ", "φ": r"\varphi ", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "∨": r"\lor ",
+    "√": r"\sqrt ", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]", "【": "[", "】": "]", "￥": "¥", "＄": "$",
 }  # fmt: skip
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_MINUS = re.compile("[−–—‐‑‒―﹣－➖˗]")
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\ufe00-\ufe0f]")
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉ₙ", "0123456789n")
+_VULGAR = re.compile("[¼-¾⅐-⅞↉]")
+# A digit with a line or a dot above it is a period of a repeating decimal.
+_OVERLINED = re.compile("(?:\\d[\u0304\u0305])+")
+_DOTTED = re.compile("(\\d)\u0307")
 
+_FONTS = (
+    r"text|textbf|textit|textrm|textnormal|texttt|textsf|emph|mathrm|mathbf|mathsf|mathit|mathtt"
+    r"|mbox|operatorname|bm|boldsymbol|pmb"
+)
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"√\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"√\s*(\d+|[A-Za-z])", r"\\sqrt{\1}"),
-        (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(and|or)\s*\}", r" \1 "),
+        (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*,?\s*(and|or)\s*,?\s*\}", r" \1 "),
         (
-            r"\\(?:displaystyle|textstyle|large|Large|LARGE|huge|Huge|small|normalsize|bf|rm|it|limits)\b\s*",
+            r"\\(?:text|mathrm|textrm|operatorname\*?)\s*"
+            r"\{\s*(arc(?:sin|cos|tan|cot)|sin|cos|tan|cot|sec|csc|ln|log|exp|lg)\s*\}",
+            r"\\\1 ",
+        ),
+        (
+            r"\\(?:displaystyle|textstyle|scriptstyle|large|Large|LARGE|huge|Huge|small|normalsize"
+            r"|bf|rm|it|em|limits|nolimits|bfseries|centering)(?![A-Za-z])\s*",
             "",
         ),
         (
-            r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s*\.?(?=[()\[\]|\\{}<>/]|\s|$)",
+            r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|Bigl|Bigr|middle)(?![A-Za-z])"
+            r"\s*\.?(?=[()\[\]|\\{}<>/]|\s|$)",
             "",
         ),
-        (r"\\(?:boxed|fbox)(?![A-Za-z])", ""),
-        (r"\{,\}", ","),
-        (r"(?<!\\)\\[,;:!> ]|~|\\quad\b|\\qquad\b|\\thinspace\b|\\hspace\*?\{[^{}]*\}", " "),
-        (r"\\[dtc]frac\b", r"\\frac"),
-        (r"\\(?:dfrac|tfrac)(?=\d)", r"\\frac"),
-        (r"\\(?:leq|leqslant)(?![A-Za-z])", r"\\le "),
-        (r"\\(?:geq|geqslant)(?![A-Za-z])", r"\\ge "),
-        (r"\\(?:neq|not\s*=)(?![A-Za-z])", r"\\ne "),
+        (r"\\(?:boxed|fbox|underline|phantom|mathop|ensuremath|num|mathstrut)(?![A-Za-z])", ""),
+        (r"\\(?:textcolor|color)\s*\{[A-Za-z]*\}", ""),
+        (r"\\!", ""),
+        (r"\{\s*\\?,\s*\}", ","),
+        (
+            r"(?<!\\)\\[,;:> ]|~|\\(?:quad|qquad|thinspace|enspace|space|hfill|newline)(?![A-Za-z])"
+            r"|\\[hv]space\*?\{[^{}]*\}",
+            " ",
+        ),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+        (r"\\(?:leq|leqslant|leqq)(?![A-Za-z])", r"\\le "),
+        (r"\\(?:geq|geqslant|geqq)(?![A-Za-z])", r"\\ge "),
+        (r"\\neq(?![A-Za-z])|\\not\s*=", r"\\ne "),
         (r"\\lt(?![A-Za-z])", "<"),
         (r"\\gt(?![A-Za-z])", ">"),
-        (r"\\varnothing(?![A-Za-z])", r"\\emptyset "),
-        (r"\\(?:dots|cdots|dotsc|dotsb)(?![A-Za-z])", r"\\ldots "),
+        (
+            r"\\(?:varnothing|empty)(?![A-Za-z])"
+            r"|\\(?:text|mathrm)\s*\{\s*(?:the\s+)?empty set\s*\}",
+            r"\\emptyset ",
+        ),
+        (r"\\(?:dots|cdots|dotsc|dotsb|vdots)(?![A-Za-z])|(?<=[,\s\d])\.\.\.", r"\\ldots "),
         (r"\\(?:lvert|rvert|vert|mid)(?![A-Za-z])", "|"),
         (r"\\(?:lbrace)(?![A-Za-z])", r"\\{"),
         (r"\\(?:rbrace)(?![A-Za-z])", r"\\}"),
-        (r"\^\s*\{?\s*\\(?:circ|degree)\s*\}?|\\degree(?![A-Za-z])", r"^{\\circ}"),
-        (r"\\mathrm\s*\{\s*([ei])\s*\}", r"\1"),
+        (r"\\langle(?![A-Za-z])", "("),
+        (r"\\rangle(?![A-Za-z])", ")"),
+        (r"\\\{\s*\\\}", r"\\emptyset "),
+        (r"\\(?:lbrack)(?![A-Za-z])", "["),
+        (r"\\(?:rbrack)(?![A-Za-z])", "]"),
+        (r"\\colon(?![A-Za-z])", ":"),
+        (r"\\(?:infin)(?![A-Za-z])", r"\\infty "),
+        (r"\\(?:backslash|smallsetminus)(?![A-Za-z])", r"\\setminus "),
+        (r"\\(?:pounds|textsterling)(?![A-Za-z])", "£"),
+        (r"\\(?:euro|texteuro|EUR)(?![A-Za-z])(?:\{\})?", "€"),
+        (r"\\(?:yen|textyen)(?![A-Za-z])", "¥"),
+        (r"\\textdollar(?![A-Za-z])", r"\\$"),
+        (
+            r"\^\s*\{?\s*(?:\\text\s*\{)?\s*\\(?:circ|degree)\s*\}?(?:\s*\})?"
+            r"|\\(?:degree|textdegree)(?![A-Za-z])",
+            r"^{\\circ}",
+        ),
+        (r"\\(?:mathrm|text|rm)\s*\{\s*([ei])\s*\}", r"\1"),
+        (r"\\prime(?![A-Za-z])", "'"),
+        (r"\^\s*\{?\s*'\s*\}?", "'"),
+        (r"\\(?:bar)(?![A-Za-z])", r"\\overline"),
+        (r"\\overline\s+(\d)", r"\\overline{\1}"),
+        (r"\\overline\s*(?=\d)(\d)", r"\\overline{\1}"),
         (r"\\frac\s+", r"\\frac"),
         (r"(\\frac\{[^{}]*\})\s+\{", r"\1{"),
-        (r"\\frac\s*(\d)\s*(\d)(?!\d)", r"\\frac{\1}{\2}"),
-        (r"\\frac\s*(\d)\s*\{", r"\\frac{\1}{"),
+        (r"\\frac\s*(\d|[A-Za-z])\s*(\d|[A-Za-z])", r"\\frac{\1}{\2}"),
+        (r"\\frac\s*(\d|[A-Za-z])\s*\{", r"\\frac{\1}{"),
         (r"(\\frac\{[^{}]*\})\s*(\d|[A-Za-z])", r"\1{\2}"),
         (r"\\sqrt\s*(\d|[A-Za-z])", r"\\sqrt{\1}"),
         (r"\\sqrt\s+", r"\\sqrt"),
     )
-)
+)  # fmt: skip
 _OUTER = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("`", "`"))
-_TEXT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|operatorname)\s*\{([^{}]*)\}"
+_TEXT = re.compile(rf"\\(?:{_FONTS})\*?\s*\{{([^{{}}]*)\}}")
+_WRAPPED = re.compile(
+    r"\\(?:math|text)(?:bf|rm|sf|it|tt|normal)\s*\{([^{}A-Za-z]*|\\[a-z]+\{[^{}]*\}\{[^{}]*\})\}"
 )
+_WRAPPED_DIGITS = re.compile(rf"\\(?:{_FONTS})\s*\{{\s*([-\d.,:/]+)\s*\}}")
 TRAILING = " \t\n.,;:。，；！"
+_MARKUP = re.compile(r"[\\~{^]|\.\.")
+_PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")
 
 
 def normalise(text: str) -> str:
     """The text in one plain LaTeX spelling; numbers, order and structure are untouched."""
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+", lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
-    for symbol, latex in _SYMBOLS.items():
-        if symbol in text:
-            text = text.replace(symbol, latex)
-    text = unicodedata.normalize("NFKC", text)
+    text = text.strip()
+    if text.isascii() and _PLAIN_NUMBER.fullmatch(text):
+        return text
+    if not text.isascii():
+        text = _ascii(text)
     text = strip_outer(text)
-    for pattern, replacement in _REPLACEMENTS:
-        text = pattern.sub(replacement, text)
+    if _MARKUP.search(text):
+        for pattern, replacement in _REPLACEMENTS:
+            text = pattern.sub(replacement, text)
+        text = _WRAPPED_DIGITS.sub(r"\1", text)
+        text = _WRAPPED.sub(r"{\1}", text)
     return strip_outer(re.sub(r"\s+", " ", text))
+
+
+def _ascii(text: str) -> str:
+    """Mathematical Unicode as LaTeX; letters of other scripts stay."""
+    text = _INVISIBLE.sub("", text)
+    text = _OVERLINED.sub(lambda m: r"\overline{" + re.sub(r"\D", "", m[0]) + "}", text)
+    text = _DOTTED.sub(r"\\dot{\1}", text)
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
+    text = re.sub("[₀₁₂₃₄₅₆₇₈₉ₙ]+", lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"√\s*(\d+)", r"\\sqrt{\1}", text)
+    text = _VULGAR.sub(_vulgar, text)
+    text = _MINUS.sub("-", text)
+    text = _SYMBOL.sub(lambda m: _SYMBOLS[m[0]], text)
+    text = unicodedata.normalize("NFKC", text)
+    return re.sub(r"[^\x00-\x7f]", _digit, text)
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    top, _, bottom = unicodedata.normalize("NFKC", match[0]).partition("⁄")
+    return f"\\frac{{{top}}}{{{bottom}}}"
+
+
+def _digit(match: re.Match[str]) -> str:
+    value = unicodedata.decimal(match[0], None)
+    return match[0] if value is None else str(value)
 
 
 def strip_outer(text: str) -> str:
@@ -85,7 +172,7 @@ def strip_outer(text: str) -> str:
     while before != text:
         before = text
         text = text.strip()
-        if not text.endswith((r"\,", r"\;", r"\!", r"\:")):
+        if not text.endswith((r"\,", r"\;", r"\!", r"\:")) and not text.endswith("..."):
             text = text.rstrip(TRAILING)
         for opening, closing in _OUTER:
             inside = text[len(opening) : len(text) - len(closing)]
@@ -102,15 +189,13 @@ def strip_outer(text: str) -> str:
 def plain_words(text: str) -> str:
     """The text with ``\\text{…}`` and the like opened, spaces collapsed, letter case dropped."""
     return (
-        " ".join(_TEXT.sub(r"\1", text).replace("\\", "").split())
-        .strip(TRAILING + "*$\"'")
-        .casefold()
+        " ".join(open_text(text).replace("\\", "").split()).strip(TRAILING + "*$\"'{}").casefold()
     )
 
 
 def open_text(text: str) -> str:
-    """The text with ``\\text{…}``-like wrappers opened."""
-    return _TEXT.sub(r"\1", text).strip()
+    """The text with ``\\text{…}``-like wrappers opened, two deep."""
+    return _TEXT.sub(r"\1", _TEXT.sub(r"\1", text)).strip()
 
 
 def squeeze(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_serializer, model_validator
 
 from lydite.config import Config
-from lydite.verify.answer import AnswerPlace, ThinkingRule
+from lydite.verify.answer import AnswerPlace, AnswerType, ThinkingRule
 from lydite.verify.sandbox.program import SandboxLimits
 
 
@@ -69,12 +69,30 @@ class AnswerConfig(RewardConfig):
         "none.",
     )
     max_chars: int = Field(default=1000, ge=1, description="A longer final answer is unparseable.")
+    strict: bool = Field(
+        default=False,
+        description="Whether a completion that states several final answers which differ has none; "
+        "by default the last counts.",
+    )
 
 
 class MathConfig(AnswerConfig):
     """1 if the final answer equals the reference mathematically, else 0."""
 
     kind: Literal["math"] = Field(default="math", description="Mathematical equality.")
+    type: AnswerType = Field(
+        default="auto",
+        description="What every reference is; `auto`: its writing says so. A column `answer_type` "
+        "states it for a row. `decimal` takes what rounds to the reference's decimals, `set` is "
+        "without order and `tuple` in order however they are written, `text` compares words.",
+    )
+    tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Relative difference that a number may have from a reference that is no "
+        "integer. A column `tolerance` states it for a row.",
+    )
 
 
 class ExactConfig(AnswerConfig):
@@ -84,6 +102,64 @@ class ExactConfig(AnswerConfig):
         default="exact", description="Equality of normalised text or plain numbers."
     )
     case_sensitive: bool = Field(default=False, description="Whether upper and lower case differ.")
+
+
+class SqlConfig(RewardConfig):
+    """1 if the query gives what the reference query gives, on its database and on variants of it
+    that tell queries next to the reference apart, else 0.
+
+    The problem's columns: `schema` (statements) and `rows` (lists by table), or `database` (a file,
+    or a folder of them).
+    """
+
+    kind: Literal["sql"] = Field(default="sql", description="Agreement of SQL queries.")
+    engine: Literal["sqlite", "duckdb"] = Field(
+        default="sqlite", description="What runs the queries."
+    )
+    databases: str | None = Field(
+        default=None,
+        description="Folder that the paths in the column `database` start from; where the command "
+        "runs by default.",
+    )
+    answer: Literal["auto", "block", "tag", "text"] = Field(
+        default="auto",
+        description="Where the query stands: `block` (the last ```sql block), `tag` "
+        "(<answer>…</answer> or <sql>…</sql>), `text` (all that follows the thinking), or `auto`: "
+        "the first of tag and block that occurs, else all of it.",
+    )
+    thinking: ThinkingRule = Field(
+        default="auto",
+        description="`required`: a completion that never closes </think> has no query. `auto`: "
+        "only one that opens <think> itself and never closes it has none.",
+    )
+    columns: Literal["ordered", "any"] = Field(
+        default="ordered", description="Whether columns must come in the order of the reference."
+    )
+    tolerance: float = Field(
+        default=1e-9,
+        ge=0,
+        lt=1,
+        description="Relative difference that two numbers may have when one is a fraction.",
+    )
+    nulls: Literal["declared", "observed"] = Field(
+        default="declared",
+        description="Where variants put NULLs: into any column that may hold them as declared, or "
+        "only into those that hold one already.",
+    )
+    variants: int = Field(
+        default=40,
+        ge=0,
+        le=200,
+        description="Databases that are made of the given one at most; 0 compares on the given "
+        "ones alone.",
+    )
+    build_seconds: float = Field(
+        default=10.0, gt=0, description="Seconds that making a problem's variants may take."
+    )
+    max_rows: int = Field(default=10_000, ge=1, description="Rows that a query may give.")
+    max_chars: int = Field(
+        default=10_000, ge=1, description="A longer query is wrong without being read."
+    )
 
 
 class FormatConfig(RewardConfig):
@@ -190,7 +266,7 @@ class CodeConfig(RewardConfig):
 
 
 AnyReward = Annotated[
-    MathConfig | ExactConfig | FormatConfig | FunctionConfig | CodeConfig,
+    MathConfig | ExactConfig | SqlConfig | CodeConfig | FormatConfig | FunctionConfig,
     Field(discriminator="kind"),
 ]
 

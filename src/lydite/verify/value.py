@@ -1,18 +1,18 @@
 """The kinds of thing an answer can be, and how one is read from text.
 
 Typing an answer before comparing it is what keeps "2, 3" from being 2, (0,1) from being [0,1] and
-5 km from being 5 m; only what is left, an expression, needs algebra.
+5 km from being 5 m; only what is left is a formula.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import accumulate
 
 from lydite.verify import notation
 from lydite.verify.number import Number, read_number
+from lydite.verify.units import Unit, read_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +20,26 @@ class Quantity:
     """A number, with its unit if one was written."""
 
     number: Number
-    unit: str | None = None
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Text that is not mathematics: a name, yes or no. Casefolded."""
+    """Text that is not mathematics: a name, yes or no, a date. Casefolded."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Several values. ``brackets`` is "()", "[]", "[)", "(]", "{}" or "" for a bare list."""
+    """Several values. ``brackets`` is "()", "[]", "[)", "(]", "{}" or "" for a bare list, of
+    which ``joined`` says whether it was written with "or", and ``text`` is the writing.
+    """
 
     items: tuple[Value, ...]
     brackets: str = ""
+    joined: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +58,10 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """``3:2``."""
+    """``3:2``. ``text`` keeps the writing, since 10:30 may be a time of day."""
 
     parts: tuple[Value, ...]
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,89 +82,85 @@ class Based:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Whatever needs algebra. ``unit`` is a unit that followed it."""
+    """A formula, or what cannot be read at all. ``unit`` is a unit that followed it."""
 
     text: str
-    unit: str | None = None
+    unit: Unit | None = None
 
 
 Value = Quantity | Words | Items | Matrix | Union | Ratio | Relation | Based | Expression
 
-_UNIT_NAMES = {
-    "degree": "degree degrees deg", "cm": "cm centimetre centimetres centimeter centimeters",
-    "mm": "mm millimetre millimetres millimeter millimeters", "m": "m metre metres meter meters",
-    "km": "km kilometre kilometres kilometer kilometers", "in": "inch inches",
-    "ft": "ft foot feet", "mi": "mi mile miles", "mph": "mph", "kg": "kg kilogram kilograms",
-    "g": "g gram grams", "mg": "mg milligrams", "l": "l litre litres liter liters",
-    "ml": "ml millilitres milliliters", "s": "s sec second seconds",
-    "min": "min mins minute minutes", "h": "h hr hrs hour hours", "day": "day days",
-    "year": "year years", "dollar": "dollar dollars usd", "cent": "cent cents",
-    "hz": "hz",
-    "km/h": "km/h kmh kph", "m/s": "m/s", "rad": "rad radians", "unit": "unit units",
-    "lb": "lb lbs pound pounds",
-}  # fmt: skip
-_UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
-_HEDGES = ("and", "or", "nor", "not", "no", "is", "was", "if", "but", "else", "than", "wrong")
-_AMOUNTS = ("hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "third")
-_OPERATIONS = (
-    "plus",
-    "minus",
-    "times",
-    "over",
-    "choose",
-    "mod",
-    "sin",
-    "cos",
-    "tan",
-    "log",
-    "sqrt",
-)
-_SYMBOL_NAMES = (
-    "pi",
-    "theta",
-    "alpha",
-    "beta",
-    "gamma",
-    "lambda",
-    "infinity",
-    "incorrect",
-    "false",
-)
-_NOT_UNITS = frozenset((*_HEDGES, *_AMOUNTS, *_OPERATIONS, *_SYMBOL_NAMES))
-_NAME = r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_\{?\w+\}?)?'?"
+_NAME = r"(?:[A-Za-z]|\\[A-Za-z]+(?<!infty))(?:_(?:\w|\{[\w,]+\}))?'*"
 NAME = re.compile(rf"{_NAME}(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?")
 _RELATION = re.compile(r"\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])|<=|>=|!=|=|<|>")
 _DEPTHS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _OPERATORS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!="}
+_FONT = r"\\(?:text|mathrm|textrm|textbf|textit|mbox|mathbf|mathit|operatorname)"
+_TEXT_PIECE = rf"{_FONT}\s*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}(?:\s*\^\s*(?:\{{-?\d\}}|\d))?"
 _TEXT_UNIT = re.compile(
-    r"((?:\s*\\(?:text|mathrm|textrm|mbox)\s*\{[^{}]*\}(?:\s*\^\s*\{?\d\}?)?)+)$"
+    rf"((?:\s*(?:{_TEXT_PIECE}|\\frac\s*\{{{_TEXT_PIECE}\}}\s*\{{{_TEXT_PIECE}\}}))"
+    rf"(?:\s*(?:/|\\cdot|\*)?\s*{_TEXT_PIECE})*)$"
 )
-_DEGREES = re.compile(r"\s*\^\{\\circ\}(\s*[CF])?$")
-_UNIT_WORD = r"[A-Za-z]+(?:/[A-Za-z]+)?"
+_DEGREES = re.compile(r"\s*\^\{\\circ\}(\s*\\?(?:text|mathrm)?\{?\s*[CF]\}?)?$")
 _WORD_UNIT = re.compile(
-    rf"(?<=[\d}})!])\s*({_UNIT_WORD}(?:[. ]+{_UNIT_WORD}){{0,3}}\.?(?:\s?\^\s?\{{?\d\}}?)?)$"
+    r"(?:(?<=[\d}\)!])\s*|(?<=\\pi)\s+)"
+    r"((?:[A-Za-z]+\.?(?:\s?\^\s?(?:\{-?\d\}|\d))?(?:\s*/\s*|\s+per\s+|[. ]+)?){1,6})$"
 )
-_HAN_UNIT = re.compile(r"(?<=\d)\s*([\u4e00-\u9fff]{1,6})$")
-_MATRIX = re.compile(r"\\begin\{[pbvBV]?matrix\}(.*)\\end\{[pbvBV]?matrix\}", re.DOTALL)
+_HAN_UNIT = re.compile(r"(?<=[\d}%])\s*([\u4e00-\u9fff]{1,8})$")
+_SIGN_UNIT = re.compile(
+    r"^([+-]?\s*)(?:US|CA|AU|HK)?(\\?\$|€|£|¥|₹|USD(?=[\s\d]))\s*(?=[-+\d.\\(])"
+)
+_SIGN_AFTER = re.compile(r"(?<=\d)\s*(\\\$|\$|€|£|¥|₹|¢|USD|EUR|GBP)$")
+_SIGNS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee", "¢": "cent",
+          "USD": "dollar", "EUR": "euro", "GBP": "sterling"}  # fmt: skip
+_GRID = re.compile(
+    r"(?:\\?[(\[|])?\s*\\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?(.*)"
+    r"\\end\{(?:[pbB]?matrix|smallmatrix|array)\}\s*(?:\\?[)\]|])?",
+    re.DOTALL,
+)
 _BASED = re.compile(
-    r"([0-9A-Fa-f]+)_\{?\s*(?:\\text\{)?\s*(\d{1,2})\s*\}{0,2}|([0-9A-Fa-f]+)_\{?(two|eight|ten)\}?"
+    r"\(?([0-9A-Fa-f]+)\)?_(?:\{?\(?(?:\\text\{)?(\d{1,2})\}{0,2}\)?\}?"
+    r"|\{?(?:\\text\{)?(two|three|five|seven|eight|ten|sixteen)\}{0,2})"
 )
-_MEMBER = re.compile(rf"^\s*{_NAME}\s*\\in\s*(?=[(\[\]{{\\])")
-_INTEGER_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
-    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
-    *("nineteen", "twenty"),
+_BASES = {"two": 2, "three": 3, "five": 5, "seven": 7, "eight": 8, "ten": 10, "sixteen": 16}
+_BASE_WORDS = re.compile(
+    r"([0-9A-Fa-f]+)\s*(?:\(|\\text\{)?\s*(?:in\s+)?base[\s-]*(\d{1,2})\s*[)}]?"
+)
+_MEMBER = re.compile(rf"^\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\\in\s*(?=[(\[\]{{\\])")
+_BUILDER = re.compile(
+    rf"\\\{{\s*({_NAME})\s*(?:\\in\s*(?:\\mathbb\s*\{{?R\}}?|\\R)\s*)?(?:\||:)\s*(.+?)\s*\\\}}"
+)
+_ORDINAL = re.compile(
+    r"(\d+)\s*(?:\^\s*\{?\s*)?(?:\\(?:text|mathrm)\s*\{)?\s*(?:st|nd|rd|th)\s*\}{0,2}"
+)
+_SEPARATORS = (",", ";", " and ", " or ", r"\lor ", r"\vee ", r"\cup ")
+_APPROXIMATELY = re.compile(
+    r"^(?:\\approx|\\sim|\\simeq|=|\\Rightarrow|\\therefore)(?![A-Za-z])\s*"
+)
+_APPROXIMATED = re.compile(
+    r"^(?:\\text\s*\{)?\s*(?:approximately|approx\.?|about|roughly|around|exactly)\s*\}?\s*(?=[-\d\\$.])"
+    r"|\s*(?:\\text\s*\{)?\s*\(approx(?:imately|\.)?\)\s*\}?$",
+    re.IGNORECASE,
+)
+_TIME = re.compile(
+    rf"(?:{_FONT}\s*\{{)?\s*\d{{1,2}}:\d\d(?::\d\d)?\s*(?:{_FONT}\s*\{{)?\s*[ap]\.?\s?m\.?\s*\}}?",
+    re.IGNORECASE,
 )
 _MAX_ITEMS = 64
+MAX_DEPTH = 6
 
 
 def read_value(text: str, depth: int = 0) -> Value:
     """The value that normalised text spells. Never fails: what fits no other kind is an
     :class:`Expression`.
     """
-    text = notation.strip_outer(_MEMBER.sub("", text))
-    if depth > 6:
+    text = _APPROXIMATED.sub("", _APPROXIMATELY.sub("", _MEMBER.sub("", text)))
+    text = notation.strip_outer(text)
+    if depth > MAX_DEPTH:
         return Expression(text)
+    money = _money(text)
+    if money is not None:
+        return money
     number = read_number(text)
     if number is not None:
         return Quantity(number)
@@ -168,38 +169,86 @@ def read_value(text: str, depth: int = 0) -> Value:
     return _compound(text, depth) or _measured(text) or _words(text) or Expression(text)
 
 
+def _money(text: str) -> Quantity | None:
+    found = _SIGN_UNIT.search(text)
+    rest, sign = text, ""
+    if found is not None:
+        rest, sign = found[1] + text[found.end() :], found[2]
+    elif (found := _SIGN_AFTER.search(text)) is not None:
+        rest, sign = text[: found.start()], found[1]
+    number = read_number(rest) if sign else None
+    unit = read_unit(_SIGNS[sign.lstrip("\\")], wrapped=True) if sign else None
+    return None if number is None else Quantity(number, unit)
+
+
 def _compound(text: str, depth: int) -> Value | None:
-    matrix = _MATRIX.fullmatch(text)
-    if matrix is not None:
-        rows = [row for row in re.split(r"\\\\", matrix[1]) if row.strip()]
-        return Matrix(
-            tuple(tuple(read_value(cell, depth + 1) for cell in row.split("&")) for row in rows)
-        )
-    if (pieces := _split(text, (",", ";", " and ", " or ", r"\lor ", r"\vee "))) and 1 < len(
-        pieces
-    ) <= _MAX_ITEMS:
-        return Items(tuple(read_value(piece, depth + 1) for piece in pieces))
+    if grid := _matrix(text, depth):
+        return grid
+    if builder := _BUILDER.fullmatch(text):
+        inner = read_value(builder[2], depth + 1)
+        if isinstance(inner, Relation | Items):
+            return inner
+    if _TIME.fullmatch(text):
+        return Words(notation.plain_words(text))
+    if (pieces := split(text, _SEPARATORS[:-1])) and 1 < len(pieces) <= _MAX_ITEMS:
+        joined = any(word in text for word in (" or ", r"\lor ", r"\vee "))
+        return Items(tuple(read_value(piece, depth + 1) for piece in pieces), "", joined, text)
+    if r"\cup" in text and len(parts := split(text, (r"\cup",))) > 1:
+        return Union(tuple(read_value(part, depth + 1) for part in parts))
     if relation := _relation(text):
         return relation
-    if r"\cup" in text and len(parts := _split(text, (r"\cup",))) > 1:
-        return Union(tuple(read_value(part, depth + 1) for part in parts))
-    if text.count(r"\pm") == 1:
-        return Items(
-            tuple(read_value(text.replace(r"\pm", sign), depth + 1) for sign in ("+", "-"))
+    if signs := _plus_minus(text, depth):
+        return signs
+    if len(parts := split(text, (":", r"\to "))) in (2, 3):
+        return Ratio(tuple(read_value(part, depth + 1) for part in parts), text.replace(" ", ""))
+    return _based(text) or _bracketed(text, depth)
+
+
+def _plus_minus(text: str, depth: int) -> Items | None:
+    """The two values of ``1 ± √2``; with ∓ in it, that sign is the other one."""
+    text = text.replace("+/-", r"\pm ").replace("+-", r"\pm ")
+    if text.count(r"\pm") != 1 or text.count(r"\mp") > 1:
+        return None
+    return Items(
+        tuple(
+            read_value(text.replace(r"\pm", one).replace(r"\mp", other), depth + 1)
+            for one, other in (("+", "-"), ("-", "+"))
         )
-    if len(parts := _split(text, (":",))) in (2, 3):
-        return Ratio(tuple(read_value(part, depth + 1) for part in parts))
-    if based := _BASED.fullmatch(text.replace(" ", "")):
-        base = int(based[2]) if based[2] else {"two": 2, "eight": 8, "ten": 10}[based[4]]
-        return Based((based[1] or based[3]).lstrip("0") or "0", base)
-    return _bracketed(text, depth)
+    )
+
+
+def _based(text: str) -> Based | None:
+    words = _BASE_WORDS.fullmatch(text)
+    match = words or _BASED.fullmatch(text.replace(" ", ""))
+    if match is None:
+        return None
+    base = int(match[2]) if match[2] else _BASES[match[3]]
+    return Based((match[1].lstrip("0") or "0").upper(), base)
+
+
+def _matrix(text: str, depth: int) -> Matrix | None:
+    match = _GRID.fullmatch(text)
+    if match is not None:
+        rows = [
+            row for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-z])", match[1]) if row.strip()
+        ]
+        cells = [row.replace(r"\hline", "").split("&") for row in rows]
+    elif re.match(r"\[\s*\[.*\]\s*\]$", text, re.DOTALL):
+        outer = split(text[1:-1], (",", ";"))
+        if not all(row.startswith("[") and row.endswith("]") for row in outer):
+            return None
+        cells = [split(row[1:-1], (",",)) for row in outer]
+    else:
+        return None
+    if sum(map(len, cells)) > _MAX_ITEMS:
+        return None
+    return Matrix(tuple(tuple(read_value(cell, depth + 1) for cell in row) for row in cells))
 
 
 _SETS = ((r"\{", r"\}"), ("{", "}"))
-_BRACKETS = (("(", ")"), ("[", "]"), ("(", "]"), ("[", ")"), ("]", "["), (r"\langle", r"\rangle"))
-
-
-_KINDS = {r"\{": "{}", "{": "{}", "]": "()", r"\langle": "()"}
+_BRACKETS = (("(", ")"), ("[", "]"), ("(", "]"), ("[", ")"))
+_REVERSED = (("]", "[", "()"), ("]", "]", "(]"), ("[", "[", "[)"))
+_KINDS = {r"\{": "{}", "{": "{}"}
 
 
 def _bracketed(text: str, depth: int) -> Value | None:
@@ -208,22 +257,26 @@ def _bracketed(text: str, depth: int) -> Value | None:
         inside = text[len(opening) : -len(closing)]
         if not (text.startswith(opening) and text.endswith(closing) and inside):
             continue
-        pieces = _split(inside, (",", ";"))
+        pieces = split(inside, (",", ";", " and "))
         if not pieces or len(pieces) > _MAX_ITEMS or (len(pieces) == 1 and opening != r"\{"):
             continue
         kind = _KINDS.get(opening, opening + closing)
         return Items(tuple(read_value(piece, depth + 1) for piece in pieces), kind)
+    for opening, closing, kind in _REVERSED:
+        pieces = split(text[1:-1], (",", ";"))
+        if text.startswith(opening) and text.endswith(closing) and len(pieces) == 2:
+            return Items(tuple(read_value(piece, depth + 1) for piece in pieces), kind)
     return None
 
 
-def _split(text: str, separators: tuple[str, ...]) -> list[str]:
+def split(text: str, separators: tuple[str, ...]) -> list[str]:
     """The parts between top-level separators; one part when there is none, none when brackets do
     not balance.
 
     Half-open intervals mix bracket kinds, so only the depth is counted. ``]0,1[`` is left whole.
     """
     parts, depth, start, at = [], 0, 0, 0
-    if text.startswith("]") and text.endswith("["):
+    if text.startswith("]") or (text.endswith("[") and text.startswith("[")):
         return [text]
     while at < len(text):
         if text.startswith("\\", at) and text[at + 1 : at + 2] in ("{", "}"):
@@ -262,56 +315,66 @@ def _relation(text: str) -> Relation | None:
 
 
 def _measured(text: str) -> Value | None:
-    """A number or expression followed by a unit."""
+    """A number or formula followed by a unit."""
     for pattern in (_DEGREES, _TEXT_UNIT, _HAN_UNIT, _WORD_UNIT):
         match = pattern.search(text)
         if match is None or not text[: match.start()].strip():
             continue
-        unit = (
-            "degree" if pattern is _DEGREES else _unit(match[1], wrapped=pattern is not _WORD_UNIT)
-        )
+        bare = pattern is _WORD_UNIT
+        unit = read_unit(_degrees(match[1]) if pattern is _DEGREES else match[1], wrapped=not bare)
         if unit is None:
             continue
-        core = notation.strip_outer(text[: match.start()])
+        if pattern is _WORD_UNIT and _GLUED.fullmatch(text):
+            return None
+        core = notation.strip_outer(text[: match.start()].rstrip("-"))
         number = read_number(core)
         if number is not None:
             return Quantity(number, unit)
-        return Expression(core, unit) if pattern is not _WORD_UNIT else None
+        return None if bare and not unit.powers else Expression(core, unit)
+    if ordinal := _ORDINAL.fullmatch(text):
+        number = read_number(ordinal[1])
+        return None if number is None else Quantity(number)
     return None
 
 
-def _unit(text: str, wrapped: bool) -> str | None:
-    """The unit's canonical name; ``None`` if the text is not one (it hedges, negates, computes or
-    may be a variable).
-    """
-    power = re.search(r"\^\s*\{?(\d)\}?\s*$", text)
-    words = notation.plain_words(text[: power.start()] if power else text).replace(".", "").split()
-    if (
-        not words
-        or len(words) > 5
-        or any(word in _NOT_UNITS or any(map(str.isdigit, word)) for word in words)
-    ):
+# 3m may be three metres or three times m; a space or another spelling would say so.
+_GLUED = re.compile(r".*[\d})]([mgshl])(?:\s?\^\s?(?:\{-?\d\}|\d))?", re.DOTALL)
+
+
+def unglued(text: str) -> Quantity | None:
+    """``3m`` read as a quantity."""
+    found = _GLUED.fullmatch(text)
+    number = read_number(text[: found.start(1)]) if found else None
+    if found is None or number is None:
         return None
-    if not wrapped and not all(len(word) >= 3 or word in _UNITS for word in words):
-        return None
-    exponent = power[1] if power else ""
-    if words[0] in ("square", "sq", "cubic", "cu") and len(words) > 1:
-        exponent, words = ("2" if words[0].startswith("sq") else "3"), words[1:]
-    name = " ".join(_UNITS.get(word, word) for word in words)
-    return f"{name}^{exponent}" if exponent else name
+    return Quantity(number, read_unit(text[found.start(1) :], wrapped=True))
+
+
+def _degrees(scale: str | None) -> str:
+    letter = (scale or "").strip(" {}")[-1:]
+    return {"C": "celsius", "F": "fahrenheit"}.get(letter, "degree")
+
+
+_WRAPPED = re.compile(rf"{_FONT}\s*\{{[^{{}}]*\}}")
+_MATHEMATICAL = re.compile(r"[\\^_{}=<>+*/|]")
+_FUNCTION_WORDS = re.compile(
+    r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp|sqrt|pi|abs|theta|alpha|beta"
+)
 
 
 def _words(text: str) -> Words | Quantity | None:
+    """Text: what stands in a text wrapper, and runs of letters that are no formula."""
     plain = notation.plain_words(text)
-    if plain in _INTEGER_WORDS:
-        return Quantity(Number(Fraction(_INTEGER_WORDS.index(plain))))
-    wrapped = re.fullmatch(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s*\{[^{}]*\}", text)
-    if wrapped:
-        inner = read_number(notation.open_text(text))
+    opened = notation.open_text(text)
+    if _WRAPPED.fullmatch(text):
+        inner = read_number(opened)
         return Words(plain) if inner is None else Quantity(inner)
-    letters = re.fullmatch(r"[^\W\d_]+(?:[ '-][^\W\d_]+)*", text)
-    if letters and (
-        not text.isascii() or " " in text or (len(text) > 3 and re.search("[aeiouAEIOU]", text))
-    ):
+    if _MATHEMATICAL.search(opened):
+        return None
+    runs = [run for run in re.findall(r"[^\W\d_]+", opened) if not _FUNCTION_WORDS.fullmatch(run)]
+    long = [run for run in runs if len(run) > 3 or not run.isascii()]
+    spoken = any(re.search("[aeiouyAEIOUY]|[^\x00-\x7f]", run) for run in long)
+    several = " " in opened and any(len(run) > 1 for run in runs)
+    if spoken or (several and opened[:1].isalpha()) or plain in ("yes", "no"):
         return Words(plain)
-    return Words(plain) if plain in ("yes", "no") else None
+    return None

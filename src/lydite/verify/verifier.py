@@ -24,9 +24,11 @@ from lydite.verify.settings import (
     FunctionConfig,
     MathConfig,
     PoolLimits,
+    SqlConfig,
     VerifierConfig,
     reward_names,
 )
+from lydite.verify.sql.reward import SqlReward, sql_handler
 
 __all__ = ["GoldFault", "VerifierConfig", "build", "gold_error", "verify_golds"]
 
@@ -78,6 +80,8 @@ def _handler(reward: AnyReward, name: str) -> Handler | None:
     """What a reward runs in the workers, if anything."""
     if isinstance(reward, MathConfig):
         return MATH_HANDLER
+    if isinstance(reward, SqlConfig):
+        return sql_handler(reward)
     if isinstance(reward, FunctionConfig) and reward.isolation == "process":
         return function_handler(reward.function, name)
     return None
@@ -95,6 +99,13 @@ def _exact(
 ) -> Reward:
     assert isinstance(config, ExactConfig)
     return ExactReward(config, name)
+
+
+def _sql(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, SqlConfig) and pool is not None
+    return SqlReward(config, name, pool, handler, limits.seconds)
 
 
 def _format(
@@ -121,6 +132,7 @@ def _code(
 _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Reward]] = {
     "math": _math,
     "exact": _exact,
+    "sql": _sql,
     "format": _format,
     "function": _function,
     "code": _code,

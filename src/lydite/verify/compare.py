@@ -1,0 +1,522 @@
+"""Two typed values compared kind by kind: numbers as exact fractions, formulas by
+:mod:`lydite.verify.identity`, everything else by its parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import gcd
+
+import mpmath
+
+from lydite.verify import notation
+from lydite.verify.arithmetic import Approximation, Undefined, approximation
+from lydite.verify.grammar import Apply, Node, Num, TooLarge, Unreadable, parse
+from lydite.verify.identity import constant, proportional, same, symbols
+from lydite.verify.number import ROUNDED_DIGITS, Number, decimal_comma, read_number, same_number
+from lydite.verify.relation import (
+    FLIP,
+    Interval,
+    Region,
+    assignment,
+    is_infinite,
+    region,
+)
+from lydite.verify.units import Unit
+from lydite.verify.value import (
+    NAME,
+    Based,
+    Expression,
+    Items,
+    Matrix,
+    Quantity,
+    Ratio,
+    Relation,
+    Union,
+    Value,
+    Words,
+    read_value,
+    unglued,
+)
+
+Algebra = Callable[[str, str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How values are compared. ``algebra(gold, answer)`` decides about formulas of the reference
+    that the grammar does not know. ``tolerance`` is the relative difference that a number which is
+    no integer may have; ``rounded`` also takes what rounds to the reference's decimals.
+    """
+
+    algebra: Algebra
+    tolerance: float = 0.0
+    rounded: bool = False
+
+    def same(self, gold: Value, answer: Value) -> bool:
+        """Whether the answer equals the reference."""
+        gold, answer = self._assigned(gold, answer)
+        if isinstance(gold, Relation) or isinstance(answer, Relation) or _lines(gold, answer):
+            return self._relation(gold, answer)
+        gold, answer = _alone(gold), _alone(answer)
+        if isinstance(gold, Items) or isinstance(answer, Items):
+            return self._several(gold, answer)
+        if isinstance(gold, Words) or isinstance(answer, Words):
+            return _same_words(gold, answer)
+        if isinstance(gold, Union) and isinstance(answer, Union):
+            return self._bag(gold.parts, answer.parts)
+        if isinstance(gold, Matrix) or isinstance(answer, Matrix):
+            return self._matrix(gold, answer)
+        if isinstance(gold, Ratio) and isinstance(answer, Ratio):
+            return self._ratio(gold, answer)
+        if isinstance(gold, Based) or isinstance(answer, Based):
+            return _same_based(gold, answer)
+        if isinstance(gold, Quantity | Expression) and isinstance(answer, Quantity | Expression):
+            return self._measured(gold, answer)
+        return False
+
+    def _assigned(self, gold: Value, answer: Value) -> tuple[Value, Value]:
+        """Opens equations where only one side is one: the value of a chain whose members agree (4 +
+        6 = 10 is 10; 11 = 10 is nothing), and of an assignment. ``p(x) = 0`` has no value, so it
+        never answers 0.
+        """
+        if (
+            not isinstance(gold, Relation)
+            and isinstance(answer, Relation)
+            and set(answer.operators) == {"="}
+            and (region(gold) is None or isinstance(gold, Items | Union))
+        ):
+            if reversed_name := assignment(answer):
+                return gold, read_value(reversed_name[1])
+            members = answer.members[1:] if NAME.fullmatch(answer.members[0]) else answer.members
+            values = [read_value(member) for member in members]
+            if all(self.same(values[-1], value) for value in values[:-1]):
+                return gold, values[-1]
+        elif not isinstance(answer, Relation) and (named := assignment(gold)):
+            return read_value(named[1]), answer
+        return gold, answer
+
+    def _relation(self, gold: Value, answer: Value) -> bool:
+        ours, theirs = region(gold), region(answer)
+        if ours is not None and theirs is not None:
+            return self._region(ours, theirs)
+        if not (isinstance(gold, Relation) and isinstance(answer, Relation)):
+            return False
+        named_gold, named_answer = assignment(gold), assignment(answer)
+        if named_gold and named_answer and named_gold[0] == named_answer[0]:
+            return self.same(read_value(named_gold[1]), read_value(named_answer[1]))
+        if named_gold and named_answer and "(" in named_gold[0] + named_answer[0]:
+            return False
+        if named_gold and read_number(named_gold[1]) is not None:
+            return False  # solved: 2x = 6 still has to be
+        return self._equation(gold, answer)
+
+    def _equation(self, gold: Relation, answer: Relation) -> bool:
+        """Equal up to a factor: 2x − y + 3 = 0 is y = 2x + 3. A factor below zero turns an
+        inequality round.
+        """
+        if len(gold.operators) != len(answer.operators):
+            return False
+        if len(gold.operators) > 1:
+            flipped = Relation(answer.members[::-1], tuple(FLIP[o] for o in answer.operators[::-1]))
+            return any(
+                other.operators == gold.operators
+                and all(
+                    self._formula(Expression(ours), Expression(theirs))
+                    for ours, theirs in zip(gold.members, other.members, strict=True)
+                )
+                for other in (answer, flipped)
+            )
+        try:
+            ours = _difference(gold)
+        except Unreadable:
+            return self.algebra(_written_relation(gold), _written_relation(answer))
+        try:
+            theirs = _difference(answer)
+        except Unreadable:
+            return False
+        try:
+            factor = proportional(ours, theirs)
+        except Undefined:
+            return False
+        if factor is None:
+            return False
+        wanted = gold.operators[0] if _positive(factor) else FLIP[gold.operators[0]]
+        return answer.operators[0] == wanted
+
+    def _region(self, gold: Region, answer: Region) -> bool:
+        if gold.name is not None and answer.name is not None and gold.name != answer.name:
+            return False
+        if bool(gold.split_at) != bool(answer.split_at):
+            gold, answer = _without_points(gold), _without_points(answer)
+        return self._bag(gold.split_at, answer.split_at) and self._intervals(
+            gold.intervals, answer.intervals
+        )
+
+    def _intervals(self, gold: Sequence[Interval], answer: Sequence[Interval]) -> bool:
+        left = list(answer)
+        for wanted in gold:
+            found = next((i for i, one in enumerate(left) if self._interval(wanted, one)), None)
+            if found is None:
+                return False
+            del left[found]
+        return not left
+
+    def _interval(self, gold: Interval, answer: Interval) -> bool:
+        return (
+            (gold.low_closed, gold.high_closed) == (answer.low_closed, answer.high_closed)
+            and self._end(gold.low, answer.low)
+            and self._end(gold.high, answer.high)
+        )
+
+    def _end(self, gold: Value, answer: Value) -> bool:
+        if is_infinite(gold) or is_infinite(answer):
+            return is_infinite(gold) and is_infinite(answer) and _sign(gold) == _sign(answer)
+        return self.same(gold, answer)
+
+    def _several(self, gold: Value, answer: Value) -> bool:
+        if isinstance(gold, Items) and isinstance(answer, Items):
+            return self._items(gold, answer)
+        if isinstance(answer, Items) and isinstance(gold, Quantity):
+            return _comma_number(gold, answer)
+        if isinstance(gold, Items) and isinstance(answer, Quantity):
+            return answer.number.places is not None and _comma_number(answer, gold)
+        if isinstance(gold, Matrix) and isinstance(answer, Items):
+            return self._vector(gold, answer)
+        if isinstance(gold, Items) and isinstance(answer, Matrix):
+            return self._vector(answer, gold)
+        if isinstance(gold, Expression) and isinstance(answer, Items):
+            return _same_choices(gold.text, answer)
+        if isinstance(gold, Items) and isinstance(answer, Expression | Words):
+            return _same_choices(answer.text, gold)
+        return False
+
+    def _vector(self, column: Matrix, items: Items) -> bool:
+        """A column against a tuple of its entries."""
+        return (
+            items.brackets == "()"
+            and all(len(row) == 1 for row in column.rows)
+            and self._list([row[0] for row in column.rows], items.items)
+        )
+
+    def _items(self, gold: Items, answer: Items) -> bool:
+        named_gold, named_answer = _named(gold), _named(answer)
+        if named_gold and named_answer:
+            return named_gold.keys() == named_answer.keys() and all(
+                self.same(named_gold[name], named_answer[name]) for name in named_gold
+            )
+        gold, answer = _unnamed(gold, named_gold), _unnamed(answer, named_answer)
+        unordered = ("", "{}")
+        if gold.brackets in unordered and answer.brackets in unordered:
+            if "{}" in (gold.brackets, answer.brackets):
+                return self._bag(self._distinct(gold.items), self._distinct(answer.items))
+            return self._bag(gold.items, answer.items)
+        bare = "" in (gold.brackets, answer.brackets) and "()" in (gold.brackets, answer.brackets)
+        return (gold.brackets == answer.brackets or bare) and self._list(gold.items, answer.items)
+
+    def _distinct(self, items: Sequence[Value]) -> list[Value]:
+        kept: list[Value] = []
+        for item in items:
+            if not any(self.same(one, item) for one in kept):
+                kept.append(item)
+        return kept
+
+    def _list(self, gold: Sequence[Value], answer: Sequence[Value]) -> bool:
+        return len(gold) == len(answer) and all(map(self.same, gold, answer))
+
+    def _bag(self, gold: Sequence[Value], answer: Sequence[Value]) -> bool:
+        """Equal in some order."""
+        left = list(answer)
+        if len(gold) != len(left):
+            return False
+        for wanted in gold:
+            found = next((i for i, value in enumerate(left) if self.same(wanted, value)), None)
+            if found is None:
+                return False
+            del left[found]
+        return True
+
+    def _matrix(self, gold: Value, answer: Value) -> bool:
+        if not (isinstance(gold, Matrix) and isinstance(answer, Matrix)):
+            return False
+        return len(gold.rows) == len(answer.rows) and all(map(self._list, gold.rows, answer.rows))
+
+    def _ratio(self, gold: Ratio, answer: Ratio) -> bool:
+        if _clock(gold.text):
+            return gold.text.lstrip("0") == answer.text.lstrip("0")
+        ours = [v.number.value for v in gold.parts if isinstance(v, Quantity)]
+        theirs = [v.number.value for v in answer.parts if isinstance(v, Quantity)]
+        plain = len(ours) == len(gold.parts) == len(theirs) == len(answer.parts)
+        if plain and all([*ours, *theirs]):
+            return all(a * theirs[0] == b * ours[0] for a, b in zip(ours, theirs, strict=True))
+        return self._list(gold.parts, answer.parts)
+
+    def _measured(self, gold: Quantity | Expression, answer: Quantity | Expression) -> bool:
+        """The answer may leave the unit out, and may add one that the reference does not state; it
+        may not change it, except to another of the same kind.
+        """
+        gold, answer = _apart(gold, answer), _apart(answer, gold)
+        ours, theirs = _powers(gold.unit), _powers(answer.unit)
+        if ours == (("degree", 1),) and isinstance(answer, Expression) and theirs is None:
+            turned = Expression(f"({_written(gold)})^{{\\circ}}")
+            return self._number_or_formula(gold, answer) or self._formula(turned, answer)
+        if ours is None or theirs is None or gold.unit == answer.unit:
+            return self._number_or_formula(gold, answer)
+        assert gold.unit is not None and answer.unit is not None
+        return ours == theirs and self._number_or_formula(
+            _scaled(gold, gold.unit.scale), _scaled(answer, answer.unit.scale)
+        )
+
+    def _number_or_formula(
+        self, gold: Quantity | Expression, answer: Quantity | Expression
+    ) -> bool:
+        if isinstance(gold, Quantity) and isinstance(answer, Quantity):
+            if gold.unit is not None and gold.number.percent != answer.number.percent:
+                return False
+            return same_number(gold.number, answer.number) or self._near(gold, answer)
+        if is_infinite(gold) or is_infinite(answer):
+            return is_infinite(gold) and is_infinite(answer) and _sign(gold) == _sign(answer)
+        return self._formula(gold, answer) or self._rounding(gold, answer)
+
+    def _near(self, gold: Quantity, answer: Quantity) -> bool:
+        """Within the tolerance, or equal as written to the reference's decimals."""
+        exact, given = gold.number.value, answer.number.value
+        limit = Fraction(0)
+        if exact.denominator != 1:
+            limit = Fraction(self.tolerance) * abs(exact)
+        if self.rounded and gold.number.places is not None:
+            limit = max(limit, Fraction(1, 2 * 10**gold.number.places))
+        return limit > 0 and abs(exact - given) <= limit
+
+    def _formula(self, gold: Quantity | Expression, answer: Quantity | Expression) -> bool:
+        written = getattr(gold, "text", None), getattr(answer, "text", "")
+        if written[0] is not None and notation.squeeze(written[0]) == notation.squeeze(written[1]):
+            return True
+        try:
+            ours = _node(gold)
+        except Unreadable:
+            texts = _written(gold), _written(answer)
+            return not any(map(_opaque, texts)) and self.algebra(*texts)
+        try:
+            return same(ours, _node(answer))
+        except (Unreadable, Undefined):
+            return False
+
+    def _rounding(self, gold: Quantity | Expression, answer: Quantity | Expression) -> bool:
+        """Whether a decimal of at least ``ROUNDED_DIGITS`` digits, or one within the tolerance, is
+        the value of the other's formula.
+        """
+        quantity, formula = (gold, answer) if isinstance(gold, Quantity) else (answer, gold)
+        if not (isinstance(quantity, Quantity) and isinstance(formula, Expression)):
+            return False
+        number = quantity.number
+        try:
+            node = parse(formula.text)
+            if symbols(node):
+                return False
+            value, digits = constant(node)
+        except (Unreadable, Undefined):
+            return False
+        if isinstance(value, Approximation) and isinstance(value.value, mpmath.mpc):
+            return False
+        with mpmath.workdps(max(digits, 60)):
+            known, written = approximation(value).value, approximation(number.value).value
+            limit = mpmath.mpf(self.tolerance) * abs(known)
+            if number.places is not None and (
+                number.significant >= ROUNDED_DIGITS or (self.rounded and quantity is gold)
+            ):
+                limit = max(limit, mpmath.mpf(1) / (2 * mpmath.mpf(10) ** number.places))
+            return bool(limit and abs(known - written) <= limit)
+
+
+def _lines(gold: Value, answer: Value) -> bool:
+    """Whether both describe a part of the line and at least one is no plain pair of brackets."""
+    plain = (Items, Quantity, Matrix, Ratio, Based)
+    if isinstance(gold, plain) and isinstance(answer, plain):
+        both = isinstance(gold, Items) and isinstance(answer, Items)
+        if not (both and "" in (gold.brackets, answer.brackets)):  # type: ignore[union-attr]
+            return False
+    return region(gold) is not None and region(answer) is not None
+
+
+def _alone(value: Value) -> Value:
+    """The element of a set of one."""
+    if isinstance(value, Items) and len(value.items) == 1 and value.brackets == "{}":
+        return value if r"\emptyset" in getattr(value.items[0], "text", "") else value.items[0]
+    return value
+
+
+def _same_words(gold: Value, answer: Value) -> bool:
+    if not (isinstance(gold, Words | Expression) and isinstance(answer, Words | Expression)):
+        return False
+    ours, theirs = _bare_words(gold.text), _bare_words(answer.text)
+    return bool(ours) and ours == theirs
+
+
+def _bare_words(text: str) -> str:
+    """Without articles, points, commas and ordinal endings: ``March 5th`` is ``march 5``."""
+    plain = notation.plain_words(text).replace(",", " ").replace("-", " ")
+    plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", re.sub(r"\b([ap])\.m\.?", r" \1m", plain))
+    plain = re.sub(r"(?<=\d)(?=[ap]m\b)", " ", plain)
+    return " ".join(
+        word for word in re.sub(r"\.(?!\d)", " ", plain).split() if word not in _ARTICLES
+    )
+
+
+_ARTICLES = ("the", "a", "an")
+
+
+def _same_based(gold: Value, answer: Value) -> bool:
+    """Digits in a base: the answer must name the same, or none."""
+    if isinstance(answer, Based) and (not isinstance(gold, Based) or gold.base != answer.base):
+        return answer.base == 10 and not isinstance(gold, Based) and _digits(gold) == answer.digits
+    return _digits(gold) is not None and _digits(gold) == _digits(answer)
+
+
+def _digits(value: Value) -> str | None:
+    if isinstance(value, Based):
+        return value.digits
+    whole = isinstance(value, Quantity) and value.number.value.denominator == 1
+    return str(value.number.value) if whole and isinstance(value, Quantity) else None
+
+
+def _powers(unit: Unit | None) -> tuple[tuple[str, int], ...] | None:
+    return unit.powers or None if unit is not None else None
+
+
+def _apart(value: Quantity | Expression, other: Quantity | Expression) -> Quantity | Expression:
+    """``3m`` as three metres where the other is a quantity with a unit, or an answer's number."""
+    if isinstance(value, Expression) and isinstance(other, Quantity):
+        return unglued(value.text) or value
+    return value
+
+
+def _scaled(value: Quantity | Expression, scale: Fraction) -> Quantity | Expression:
+    if isinstance(value, Quantity):
+        number = value.number
+        return Quantity(Number(number.value * scale, number.percent, None))
+    return Expression(f"({value.text}) \\cdot \\frac{{{scale.numerator}}}{{{scale.denominator}}}")
+
+
+def _written(value: Quantity | Expression) -> str:
+    if isinstance(value, Expression):
+        return value.text
+    number = value.number.value / (100 if value.number.percent else 1)
+    fraction = f"\\frac{{{number.numerator}}}{{{number.denominator}}}"
+    return str(number.numerator) if number.denominator == 1 else fraction
+
+
+def _node(value: Quantity | Expression) -> Node:
+    if isinstance(value, Expression):
+        return parse(value.text)
+    return Num(value.number.value / (100 if value.number.percent else 1))
+
+
+def _comma_number(number: Quantity, items: Items) -> bool:
+    """Whether ``3,14`` read as a decimal is the number."""
+    read = decimal_comma(items.text)
+    return read is not None and same_number(number.number, read)
+
+
+def _same_choices(letters: str, items: Items) -> bool:
+    """``AC`` against ``A, C``."""
+    listed = [getattr(item, "text", "").strip("()").upper() for item in items.items]
+    return (
+        re.fullmatch(r"[A-J]{2,6}", letters) is not None
+        and all(re.fullmatch("[A-J]", letter) for letter in listed)
+        and sorted(letters) == sorted(listed)
+    )
+
+
+def _named(items: Items) -> dict[str, Value]:
+    """``x=2, y=-1`` by name; empty unless every item is an assignment and the names differ."""
+    named: dict[str, Value] = {}
+    for item in items.items:
+        parts = assignment(item)
+        if parts is None or parts[0] in named:
+            return {}
+        named[parts[0]] = read_value(parts[1])
+    return named
+
+
+def _unnamed(items: Items, named: dict[str, Value]) -> Items:
+    """The items without the names: ``n=2,3,4`` and ``x=2, x=-3`` are lists, ``x=2, y=-1`` is in
+    that order.
+    """
+    if named:
+        return Items(tuple(named.values()), items.brackets or "()")
+    parts = [assignment(item) for item in items.items]
+    names = {part[0] for part in parts if part is not None}
+    if len(names) != 1 or (None in parts and parts[0] is None):
+        return items
+    return Items(
+        tuple(
+            item if part is None else read_value(part[1])
+            for item, part in zip(items.items, parts, strict=True)
+        ),
+        items.brackets,
+    )
+
+
+def _difference(relation: Relation) -> Node:
+    left, right = (parse(member) for member in relation.members)
+    return Apply("+", (left, Apply("*", (Num(Fraction(-1)), right))))
+
+
+def _written_relation(relation: Relation) -> str:
+    latex = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne"}
+    text = relation.members[0]
+    for operator, member in zip(relation.operators, relation.members[1:], strict=True):
+        text += f" {latex.get(operator, operator)} {member}"
+    return text
+
+
+def _positive(value: Fraction | Approximation) -> bool:
+    number = value if isinstance(value, Fraction) else value.value
+    return bool(not isinstance(number, mpmath.mpc) and number > 0)
+
+
+def _without_points(place: Region) -> Region:
+    """ℝ without some points as a union of intervals, if the points are plain numbers."""
+    points = [point for point in place.split_at if isinstance(point, Quantity)]
+    if not points or len(points) != len(place.split_at):
+        return place
+    points.sort(key=lambda point: point.number.value)
+    ends: list[Value] = [Expression(r"-\infty"), *points, Expression(r"\infty")]
+    return Region(
+        place.name,
+        tuple(Interval(a, b, False, False) for a, b in pairwise(ends)),
+    )
+
+
+def _sign(value: Value) -> bool:
+    return isinstance(value, Expression) and "-" in value.text
+
+
+def _clock(text: str) -> bool:
+    """``10:30`` is a time of day and 3:5 a ratio: two digits of minutes, not in lowest terms."""
+    match = re.fullmatch(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?", text)
+    if match is None:
+        return False
+    return match[3] is not None or match[2][0] == "0" or gcd(int(match[1]), int(match[2])) > 1
+
+
+_OPAQUE = re.compile(
+    r"\\ldots|\\infty|\\mathbb|\\emptyset|\\(?:text|mathrm|mbox)[a-z]*\s*\{[^{}]*[A-Za-z]{2}"
+    r"|(?<![\\A-Za-z])[A-Za-z]{2,} [A-Za-z]{2}|\?|[\d)}]\s*_"
+)
+
+
+def _opaque(text: str) -> bool:
+    """Whether words, dots, a question mark or a number's subscript stand in the formula.
+
+    Math-Verify drops these, so "7 is wrong" would be 7.
+    """
+    return _OPAQUE.search(text) is not None
+
+
+__all__ = ["Algebra", "Comparison", "TooLarge"]
