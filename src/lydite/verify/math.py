@@ -233,8 +233,8 @@ _WRITTEN = re.compile(
 def _formulas(value: Value) -> list[str]:
     """The parts of a value that have to be read as formulas."""
     if isinstance(value, Expression):
-        plain = _WRITTEN.search(value.text) or _CHOICE.fullmatch(value.text)
-        plain = plain or (r"\to" in value.text and r"\lim" not in value.text)
+        arrow = r"\to" in value.text and r"\lim" not in value.text
+        plain = arrow or _WRITTEN.search(value.text) or _CHOICE.fullmatch(value.text)
         known = region(value) is not None or r"\emptyset" in value.text
         return [] if plain or known else [value.text]
     if isinstance(value, Relation):
