@@ -282,7 +282,7 @@ def draw(sides: Sequence[Side], held: dict[str, dict[str, int]], path: Path) -> 
         right.bar(list(held), sizes, bottom=base, label=kind)
         base = [a + b for a, b in zip(base, sizes, strict=True)]
     right.set(ylabel="resident, MiB")
-    right.legend()
+    right.legend(loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(path, dpi=150)
 
 

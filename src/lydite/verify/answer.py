@@ -48,17 +48,23 @@ _BARE_BOX = re.compile(
 )
 _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s$,;&]*")
 _PHRASES = re.compile(
-    r"(?:\b(?:answer|correct\s+(?:option|choice))\b(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|=|:|：)|\bfinal\s+answer\b\**\s*\n"
+    r"(?:\b(?:answers?|solutions?|correct\s+(?:option|choice)|respuesta|antwort|réponse|risposta)\b"
+    r"(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|\bes\b|\bist\b|\best\b|=|:|：)"
+    r"|\bfinal\s+answer\b\**\s*\n|ответ\s*[:：]|정답(?:은)?|答え(?:は)?"
     r"|答案(?:是|为|為|：|:|选)?|故选|(?<![回解作])答[：:]|####)\s*[:：]?\s*(?:\*\*)?",
     re.IGNORECASE,
 )
-_SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|\n")
+_SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|です|\n")
 _AFTERTHOUGHT = re.compile(r",?\s(?:because|since|which|where|as\s[a-z]+)\b.*", re.DOTALL)
 _DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
 _SIGNED_NUMBER = re.compile(
-    r"(?<![\w.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
+    r"(?<![A-Za-z0-9_.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
 )
-_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b")
+_WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b|[\u4e00-\u9fff]")
+_CHOSEN = re.compile(
+    r"\b(?:option|choice|answer)\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right|answer)\b",
+    re.IGNORECASE,
+)
 
 
 def after_thinking(text: str, thinking: ThinkingRule = "auto") -> FinalAnswer:
@@ -252,6 +258,9 @@ def _closing_statement(text: str) -> str | None:
     line = lines[-1].strip().strip("*").strip()
     sentences = [part for part in re.split(r"(?<=[.!?])\s+", line) if part.strip()]
     sentence = sentences[-1] if sentences else line
+    chosen = _CHOSEN.search(sentence)
+    if chosen is not None:
+        return chosen[1]
     numbers = _SIGNED_NUMBER.findall(sentence)
     if len(numbers) == 1 and _WORD.search(sentence):
         return str(numbers[0])

@@ -19,6 +19,7 @@ from lydite.verify.grammar import Node, Num, Symbol, TooLarge
 
 MAX_BITS = 40_000
 MAX_FACTORIAL = 3_000
+MAX_CHOOSE = 5_000
 MAX_ARGUMENT = 20_000
 
 Values = Mapping[str, Fraction]
@@ -172,8 +173,8 @@ def _factorial(value: Fraction) -> Fraction | None:
 def _choose(n: Fraction, k: Fraction) -> Fraction | None:
     if n.denominator != 1 or k.denominator != 1 or n < 0:
         return None
-    if n > MAX_ARGUMENT:
-        raise TooLarge(f"a binomial coefficient above {MAX_ARGUMENT}")
+    if n > MAX_CHOOSE:
+        raise TooLarge(f"a binomial coefficient above {MAX_CHOOSE}")
     return Fraction(math.comb(int(n), int(k))) if k >= 0 else Fraction(0)
 
 

@@ -16,7 +16,7 @@ import mpmath
 from lydite.verify import notation
 from lydite.verify.arithmetic import Approximation, Undefined, approximation
 from lydite.verify.grammar import Apply, Node, Num, TooLarge, Unreadable, parse
-from lydite.verify.identity import constant, proportional, same, symbols
+from lydite.verify.identity import constant, proportional, same, substitute, symbols
 from lydite.verify.number import ROUNDED_DIGITS, Number, decimal_comma, read_number, same_number
 from lydite.verify.relation import (
     FLIP,
@@ -24,6 +24,7 @@ from lydite.verify.relation import (
     Region,
     assignment,
     is_infinite,
+    labelled,
     region,
 )
 from lydite.verify.units import Unit
@@ -90,14 +91,17 @@ class Comparison:
             and set(answer.operators) == {"="}
             and (region(gold) is None or isinstance(gold, Items | Union))
         ):
-            if reversed_name := assignment(answer):
-                return gold, read_value(reversed_name[1])
+            if named := assignment(answer):
+                unsolved = "(" in named[0] and isinstance(gold, Quantity)
+                return gold, answer if unsolved else read_value(named[1])
+            if (stated := labelled(answer)) is not None:
+                return gold, read_value(stated)
             members = answer.members[1:] if NAME.fullmatch(answer.members[0]) else answer.members
             values = [read_value(member) for member in members]
             if all(self.same(values[-1], value) for value in values[:-1]):
                 return gold, values[-1]
-        elif not isinstance(answer, Relation) and (named := assignment(gold)):
-            return read_value(named[1]), answer
+        elif not isinstance(answer, Relation) and (wanted := assignment(gold)):
+            return read_value(wanted[1]), answer
         return gold, answer
 
     def _relation(self, gold: Value, answer: Value) -> bool:
@@ -144,9 +148,25 @@ class Comparison:
         except Undefined:
             return False
         if factor is None:
-            return False
+            return self._solves(gold, theirs, answer)
         wanted = gold.operators[0] if _positive(factor) else FLIP[gold.operators[0]]
         return answer.operators[0] == wanted
+
+    def _solves(self, gold: Relation, theirs: Node, answer: Relation) -> bool:
+        """Whether the answer, linear in y, has the reference's ``y = f(x)`` as its only solution:
+        xy = 1 is y = 1/x.
+        """
+        named = assignment(gold)
+        if named is None or answer.operators != ("=",) or named[0] not in symbols(theirs):
+            return False
+        name, solution = named[0], parse(named[1])
+        at = [substitute(theirs, name, value) for value in (solution, *map(Num, _THREE))]
+        nothing = Num(Fraction(0))
+        try:
+            bend = Apply("+", (at[1], at[3], Apply("*", (Num(Fraction(-2)), at[2]))))
+            return same(at[0], nothing) and same(bend, nothing) and not same(at[1], at[2])
+        except Undefined:
+            return False
 
     def _region(self, gold: Region, answer: Region) -> bool:
         if gold.name is not None and answer.name is not None and gold.name != answer.name:
@@ -354,12 +374,15 @@ def _same_words(gold: Value, answer: Value) -> bool:
     if not (isinstance(gold, Words | Expression) and isinstance(answer, Words | Expression)):
         return False
     ours, theirs = _bare_words(gold.text), _bare_words(answer.text)
+    if " and " in ours and " and " in theirs:
+        return sorted(ours.split(" and ")) == sorted(theirs.split(" and "))
     return bool(ours) and ours == theirs
 
 
 def _bare_words(text: str) -> str:
     """Without articles, points, commas and ordinal endings: ``March 5th`` is ``march 5``."""
     plain = notation.plain_words(text).replace(",", " ").replace("-", " ")
+    plain = plain.replace("solutions", "solution")
     plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", re.sub(r"\b([ap])\.m\.?", r" \1m", plain))
     plain = re.sub(r"(?<=\d)(?=[ap]m\b)", " ", plain)
     return " ".join(
@@ -473,6 +496,9 @@ def _written_relation(relation: Relation) -> str:
     for operator, member in zip(relation.operators, relation.members[1:], strict=True):
         text += f" {latex.get(operator, operator)} {member}"
     return text
+
+
+_THREE = (Fraction(0), Fraction(1), Fraction(2))
 
 
 def _positive(value: Fraction | Approximation) -> bool:

@@ -139,6 +139,10 @@ def _decide_by_reading(
         return grade(gold, answer, refuse_algebra, kind, tolerance)
     except NeedsAlgebra:
         return None
+    except Exception as error:
+        # A verifier never raises for what a model wrote, and references are tested before.
+        detail = f"the answer cannot be read ({type(error).__name__})"
+        return Decision(Outcome.UNGRADABLE if answer is None else Outcome.UNPARSEABLE, detail)
 
 
 def _decision(reply: Reply) -> Decision:

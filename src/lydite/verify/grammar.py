@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 MAX_CHARS = 600
 MAX_DIGIT_RUN = 400
@@ -58,7 +59,7 @@ _FUNCTIONS = {
     name: name
     for name in (
         str.split(
-            "sin cos tan cot sec csc sinh cosh tanh coth ln exp lg arcsin arccos arctan arccot"
+            "sin cos tan cot sec csc sinh cosh tanh coth ln exp lg cis arcsin arccos arctan arccot"
         )
     )
 } | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "arctg": "arctan", "tg": "tan"}
@@ -89,6 +90,7 @@ class _Token:
     text: str
 
 
+@lru_cache(maxsize=2048)
 def parse(text: str) -> Node:
     """The formula that normalised text spells.
 
@@ -122,6 +124,15 @@ def _tokens(text: str) -> list[_Token]:
         tokens.append(_Token("command", word) if word else _Token(kind, piece))
         at = start + len(word) if word else match.end()
     return tokens
+
+
+def _minus_one(node: Node) -> bool:
+    return isinstance(node, Apply) and node.op == "neg" and node.args == (Num(Fraction(1)),)
+
+
+def _named(node: Node) -> bool:
+    """Whether a variable occurs."""
+    return isinstance(node, Symbol) or (isinstance(node, Apply) and any(map(_named, node.args)))
 
 
 class _Parser:
@@ -412,7 +423,7 @@ class _Parser:
             return Symbol(name + self._marks())
         if name == "overline":
             node = self._group()
-            return self._make("conj", node)
+            return self._make("conj", node) if not _named(node) else Symbol(f"conj {node!r}")
         raise Unreadable(name)
 
     def _root(self, degree: int) -> Node:
@@ -445,10 +456,12 @@ class _Parser:
         if self._is("^"):
             self._at += 1
             power = self._exponent()
-            if power == Apply("neg", (Num(Fraction(1)),)) and name in _INVERSE:
+            if _minus_one(power) and name in _INVERSE:
                 name, power = _INVERSE[name], None
         argument = self._atom() if self._is("(", "{", "[") else self._bare_argument()
         node = self._make(name, argument)
+        if name == "cis":
+            node = self._make("^", Apply("e"), self._make("*", Apply("i"), argument))
         return node if power is None else self._make("^", node, power)
 
     def _bare_argument(self) -> Node:

@@ -28,6 +28,8 @@ from lydite.verify.grammar import Apply, Node, Num, Symbol, TooLarge
 
 DIGITS = 60
 MAX_DIGITS = 2_500
+# Where many values are computed, or one is costly (the gamma function).
+MAX_COSTLY_DIGITS = 200
 # Denominators and signs differ, so that neither a pole nor a branch is shared; the last are whole
 # numbers, for formulas in n.
 _POINTS = (
@@ -50,6 +52,16 @@ def symbols(*nodes: Node) -> list[str]:
         elif isinstance(node, Apply):
             waiting += node.args
     return sorted(found)
+
+
+def substitute(node: Node, name: str, value: Node) -> Node:
+    """The formula with a variable replaced."""
+    if isinstance(node, Symbol):
+        return value if node.name == name else node
+    if isinstance(node, Apply):
+        args = tuple(substitute(argument, name, value) for argument in node.args)
+        return Apply(node.op, args, node.height)
+    return node
 
 
 def uses(node: Node, *ops: str) -> bool:
@@ -119,6 +131,8 @@ def _values(
     if first is not None and second is not None:
         return first, second, 0
     digits = DIGITS
+    costly = bool(values) or uses(ours, "!", "binom") or uses(theirs, "!", "binom")
+    most = MAX_COSTLY_DIGITS if costly else MAX_DIGITS
     while True:
         try:
             return (
@@ -127,7 +141,7 @@ def _values(
                 digits,
             )
         except Finer as finer:
-            if finer.digits > MAX_DIGITS or finer.digits <= digits:
+            if finer.digits > most or finer.digits <= digits:
                 raise TooLarge("terms of too different size") from None
             digits = finer.digits
 

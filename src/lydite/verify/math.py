@@ -36,6 +36,7 @@ from lydite.verify.value import (
     Value,
     Words,
     read_value,
+    split,
 )
 
 
@@ -85,9 +86,19 @@ def grade(
         return Decision(Outcome.CORRECT)
     if kind == "auto" and (letter := _letter_decision(gold_text, answer_text)) is not None:
         return letter
+    answer_text = _concluded(answer_text)
     if unfit := _unfit(gold_text, answer_text):
         return unfit
     return _compared(gold_text, answer_text, algebra, kind, tolerance)
+
+
+def _concluded(answer: str) -> str:
+    """The last member of ``\\sum … = 5050`` or ``1 + 2 + … + 100 = 5050``: what it comes to."""
+    first, *members = split(answer, ("=",))[:9] or [answer]
+    if members and (_UNEVALUATED.search(first) or r"\ldots" in first):
+        last = members[-1]
+        return answer if _UNEVALUATED.search(last) or r"\ldots" in last else last
+    return answer
 
 
 def _unfit(gold: str, answer: str) -> Decision | None:
@@ -104,6 +115,7 @@ def _unfit(gold: str, answer: str) -> Decision | None:
 def _compared(
     gold_text: str, answer_text: str, algebra: Algebra, kind: AnswerType, tolerance: float
 ) -> Decision:
+    gold_text, answer_text = _one_parameter(gold_text, answer_text)
     comparison = Comparison(algebra, tolerance, rounded=kind == "decimal")
     ours, theirs = _retyped(read_value(gold_text), kind), _retyped(read_value(answer_text), kind)
     if not _is(ours, kind):
@@ -111,7 +123,11 @@ def _compared(
     if kind not in ("auto", "expression") and not _is(theirs, kind, answer=True):
         return Decision(Outcome.WRONG, f"the answer is no {kind}")
     try:
-        equal = comparison.same(ours, theirs)
+        equal = comparison.same(ours, theirs) or (
+            _GROUPED.fullmatch(gold_text) is not None
+            and isinstance(theirs, Items)
+            and comparison.same(_listed(gold_text), theirs)
+        )
     except UnreadableAnswer:
         return Decision(Outcome.UNPARSEABLE, "the answer cannot be read as mathematics")
     except UnreadableReference:
@@ -123,6 +139,32 @@ def _compared(
     if isinstance(theirs, Expression) and not _readable(theirs.text) and _known(ours):
         return Decision(Outcome.UNPARSEABLE, "the answer cannot be read as mathematics")
     return Decision(Outcome.WRONG)
+
+
+# 100,200,300 is a number, or a list written without spaces.
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+")
+
+
+def _listed(text: str) -> Items:
+    return Items(tuple(read_value(piece) for piece in text.split(",")))
+
+
+_INTEGER = re.compile(
+    r"\s*[,;(]?\s*(?:\\?(?:text|quad)\s*\{?\s*)?(?:where|for|with)?\s*(?:any|all|some)?\s*\}?\s*"
+    r"([a-z])\s*\\in\s*(?:\\mathbb\s*\{?\s*)?Z\s*\}?\s*\)?$"
+)
+
+
+def _one_parameter(gold: str, answer: str) -> tuple[str, str]:
+    """``kπ, k ∈ ℤ`` without its clause, the answer's letter being the reference's."""
+    ours, theirs = _INTEGER.search(gold), _INTEGER.search(answer)
+    if ours is None or (theirs is None and r"\in" in answer):
+        return gold, answer
+    gold = gold[: ours.start()]
+    if theirs is not None:
+        letter = rf"(?<![A-Za-z\\]){theirs[1]}(?![A-Za-z])"
+        answer = re.sub(letter, ours[1], answer[: theirs.start()])
+    return gold, answer
 
 
 def check_reference(gold: str, algebra: Algebra, kind: AnswerType = "auto") -> Decision:
@@ -141,6 +183,8 @@ def check_reference(gold: str, algebra: Algebra, kind: AnswerType = "auto") -> D
         return Decision(Outcome.CORRECT)
     if read_number(text) is None and (reason := too_large(text)):
         return Decision(Outcome.UNGRADABLE, f"the reference is too large to check: {reason}")
+    if clause := _INTEGER.search(text):
+        text = text[: clause.start()]
     value = _retyped(read_value(text), kind)
     if not _is(value, kind):
         return Decision(Outcome.UNGRADABLE, f"the reference is no {kind}")
@@ -179,10 +223,18 @@ def _readable(text: str) -> bool:
     return True
 
 
+# Signs of what can only be compared as written.
+_WRITTEN = re.compile(
+    r"\\(?:ldots|infty|parallel|perp|cong|sim|triangle|rightarrow|Rightarrow|iff|land|neg|forall"
+    r"|exists|subset|subseteq|mathbb|overrightarrow|vec)(?![A-Za-z])"
+)
+
+
 def _formulas(value: Value) -> list[str]:
     """The parts of a value that have to be read as formulas."""
     if isinstance(value, Expression):
-        plain = r"\ldots" in value.text or r"\infty" in value.text or _CHOICE.fullmatch(value.text)
+        arrow = r"\to" in value.text and r"\lim" not in value.text
+        plain = arrow or _WRITTEN.search(value.text) or _CHOICE.fullmatch(value.text)
         known = region(value) is not None or r"\emptyset" in value.text
         return [] if plain or known else [value.text]
     if isinstance(value, Relation):

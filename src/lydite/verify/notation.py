@@ -40,10 +40,10 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
-        (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*,?\s*(and|or)\s*,?\s*\}", r" \1 "),
+        (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*,?\s*(and|or|to)\s*,?\s*\}", r" \1 "),
         (
             r"\\(?:text|mathrm|textrm|operatorname\*?)\s*"
-            r"\{\s*(arc(?:sin|cos|tan|cot)|sin|cos|tan|cot|sec|csc|ln|log|exp|lg)\s*\}",
+            r"\{\s*(arc(?:sin|cos|tan|cot)|sin|cos|tan|cot|sec|csc|ln|log|exp|lg|cis)\s*\}",
             r"\\\1 ",
         ),
         (
@@ -58,7 +58,9 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         ),
         (r"\\(?:boxed|fbox|underline|phantom|mathop|ensuremath|num|mathstrut)(?![A-Za-z])", ""),
         (r"\\(?:textcolor|color)\s*\{[A-Za-z]*\}", ""),
-        (r"\\!", ""),
+        (r"\\!|\\+\s*$", ""),
+        (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        (r"^([^{}]*)\\over(?![A-Za-z])([^{}]*)$", r"\\frac{\1}{\2}"),
         (r"\{\s*\\?,\s*\}", ","),
         (
             r"(?<!\\)\\[,;:> ]|~|\\(?:quad|qquad|thinspace|enspace|space|hfill|newline)(?![A-Za-z])"
@@ -118,7 +120,7 @@ _TEXT = re.compile(rf"\\(?:{_FONTS})\*?\s*\{{([^{{}}]*)\}}")
 _WRAPPED = re.compile(
     r"\\(?:math|text)(?:bf|rm|sf|it|tt|normal)\s*\{([^{}A-Za-z]*|\\[a-z]+\{[^{}]*\}\{[^{}]*\})\}"
 )
-_WRAPPED_DIGITS = re.compile(rf"\\(?:{_FONTS})\s*\{{\s*([-\d.,:/]+)\s*\}}")
+_WRAPPED_DIGITS = re.compile(rf"\\(?:{_FONTS})\s*\{{\s*([-\d.,:/]+|[A-J](?:\s*,\s*[A-J])+)\s*\}}")
 TRAILING = " \t\n.,;:。，；！"
 _MARKUP = re.compile(r"[\\~{^]|\.\.")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")

@@ -75,6 +75,7 @@ _TRAILING_PERIOD = re.compile(
 # Points group only where there are two of them, or a comma follows with the decimals.
 _EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
 _CURRENCY = re.compile(r"^([+-]?)\s*(?:US|CA|AU|HK)?(?:\\?\$|€|£|¥|₹|USD(?![A-Za-z]))\s*")
+_NEGATIVE = re.compile(r"^(?:\\text\s*\{)?\s*(?:negative|minus)\s*\}?\s+", re.IGNORECASE)
 _MAGNITUDES = {
     "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12,
     "万": 4, "亿": 8, "千": 3, "百": 2, "百万": 6, "千万": 7,
@@ -106,7 +107,7 @@ def read_number(text: str) -> Number | None:
         text = text[: magnitude.start()]
     else:
         magnitude = None
-    text = _CURRENCY.sub(r"\1", text)
+    text = _CURRENCY.sub(r"\1", _NEGATIVE.sub("-", text))
     negative, text = _sign(text)
     text = _CURRENCY.sub(r"\1", text)
     number = _unsigned(text.strip())

@@ -18,6 +18,23 @@ from lydite.verify.value import (
     split,
 )
 
+_LABEL = re.compile(
+    r"(?:m\s*)?\\angle\s*\{?[A-Za-z]{1,3}\}?|\|?[A-Z]{2,4}\|?|\[[A-Z]{3,4}\]|\\overline\s*\{[A-Z]{2}\}"
+    r"|[A-Za-z]'?\(\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\)|[A-Za-z]_\{?[\w\\ ]+\}?"
+    r"|\\text\s*\{[A-Za-z ]+\}|[A-Za-z]{3,}(?: [A-Za-z]+){0,4}"
+)
+
+
+def labelled(value: Value) -> str | None:
+    """What an answer such as ``AB = 5``, ``f(3) = 5`` or ``Area = 5`` says: the value of something
+    that the problem names. ``f(x) = 0`` says nothing: it may be what was to be solved.
+    """
+    if not isinstance(value, Relation) or set(value.operators) != {"="}:
+        return None
+    if len(value.members) != 2 or not _LABEL.fullmatch(value.members[0]):
+        return None
+    return value.members[1]
+
 
 def assignment(value: Value) -> tuple[str, str] | None:
     """``(name, value)`` of ``x = 3``, of ``f(x) = x^2`` and of ``3 = x``."""

@@ -137,7 +137,9 @@ def _plain(text: str) -> str:
     text = re.sub(
         r"\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"\1/\2", text
     )
+    text = re.sub(r"\^\s*\{\s*(-?\d)\s*\}", r"^\1", text)
     text = re.sub(r"\^\s*\{\\circ\}\s*", "°", notation.open_text(text)).replace(r"\cdot", "*")
+    text = re.sub(r"degrees? (?=celsius|fahrenheit)", "", text, flags=re.IGNORECASE)
     return re.sub(r"[{}](?![^{}]*\d)|\\", "", text).strip(notation.TRAILING + "*()").casefold()
 
 

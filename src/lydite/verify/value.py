@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate
 
 from lydite.verify import notation
@@ -91,7 +92,7 @@ class Expression:
 Value = Quantity | Words | Items | Matrix | Union | Ratio | Relation | Based | Expression
 
 _NAME = r"(?:[A-Za-z]|\\[A-Za-z]+(?<!infty))(?:_(?:\w|\{[\w,]+\}))?'*"
-NAME = re.compile(rf"{_NAME}(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?")
+NAME = re.compile(rf"{_NAME}(?:\^\{{-1\}})?(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?")
 _RELATION = re.compile(r"\\le(?![A-Za-z])|\\ge(?![A-Za-z])|\\ne(?![A-Za-z])|<=|>=|!=|=|<|>")
 _DEPTHS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 _OPERATORS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!="}
@@ -124,7 +125,7 @@ _BASED = re.compile(
 )
 _BASES = {"two": 2, "three": 3, "five": 5, "seven": 7, "eight": 8, "ten": 10, "sixteen": 16}
 _BASE_WORDS = re.compile(
-    r"([0-9A-Fa-f]+)\s*(?:\(|\\text\{)?\s*(?:in\s+)?base[\s-]*(\d{1,2})\s*[)}]?"
+    r"([0-9A-Fa-f]+)\s*(?:\\text\{)?\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2})\s*\)?\s*\}?"
 )
 _MEMBER = re.compile(rf"^\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\\in\s*(?=[(\[\]{{\\])")
 _BUILDER = re.compile(
@@ -138,10 +139,13 @@ _APPROXIMATELY = re.compile(
     r"^(?:\\approx|\\sim|\\simeq|=|\\Rightarrow|\\therefore)(?![A-Za-z])\s*"
 )
 _APPROXIMATED = re.compile(
+    r"^\\text\s*\{\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is)?\s*:?\s*\}|"
     r"^(?:\\text\s*\{)?\s*(?:approximately|approx\.?|about|roughly|around|exactly)\s*\}?\s*(?=[-\d\\$.])"
     r"|\s*(?:\\text\s*\{)?\s*\(approx(?:imately|\.)?\)\s*\}?$",
     re.IGNORECASE,
 )
+# 1,234 people: the comma groups digits where no other comma follows.
+_GROUPED_FIRST = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?![\d,])(?=[^,;]*$)(?!\s*(?:$|and\b|or\b))")
 _TIME = re.compile(
     rf"(?:{_FONT}\s*\{{)?\s*\d{{1,2}}:\d\d(?::\d\d)?\s*(?:{_FONT}\s*\{{)?\s*[ap]\.?\s?m\.?\s*\}}?",
     re.IGNORECASE,
@@ -155,7 +159,7 @@ def read_value(text: str, depth: int = 0) -> Value:
     :class:`Expression`.
     """
     text = _APPROXIMATED.sub("", _APPROXIMATELY.sub("", _MEMBER.sub("", text)))
-    text = notation.strip_outer(text)
+    text = notation.strip_outer(_exactly(text))
     if depth > MAX_DEPTH:
         return Expression(text)
     money = _money(text)
@@ -167,6 +171,14 @@ def read_value(text: str, depth: int = 0) -> Value:
     if notation.plain_words(text) in ("infinity", "infty", "+infty", "+infinity"):
         return Expression(r"\infty")
     return _compound(text, depth) or _measured(text) or _words(text) or Expression(text)
+
+
+def _exactly(text: str) -> str:
+    """What comes before ``≈``, or after it when that is a name: ``2√3 ≈ 3.46`` is 2√3."""
+    first, sign, second = text.partition(r"\approx")
+    if not sign or not first.strip():
+        return text
+    return second if NAME.fullmatch(first.strip()) else first
 
 
 def _money(text: str) -> Quantity | None:
@@ -190,6 +202,11 @@ def _compound(text: str, depth: int) -> Value | None:
             return inner
     if _TIME.fullmatch(text):
         return Words(notation.plain_words(text))
+    if grouped := _GROUPED_FIRST.match(text):
+        text = grouped[0].replace(",", "") + text[grouped.end() :]
+        return read_value(text, depth + 1)
+    if text[:1].isdigit() and (amount := _parts(text)):
+        return amount
     if (pieces := split(text, _SEPARATORS[:-1])) and 1 < len(pieces) <= _MAX_ITEMS:
         joined = any(word in text for word in (" or ", r"\lor ", r"\vee "))
         return Items(tuple(read_value(piece, depth + 1) for piece in pieces), "", joined, text)
@@ -199,7 +216,7 @@ def _compound(text: str, depth: int) -> Value | None:
         return relation
     if signs := _plus_minus(text, depth):
         return signs
-    if len(parts := split(text, (":", r"\to "))) in (2, 3):
+    if len(parts := split(text, (":", " to "))) in (2, 3):
         return Ratio(tuple(read_value(part, depth + 1) for part in parts), text.replace(" ", ""))
     return _based(text) or _bracketed(text, depth)
 
@@ -326,6 +343,8 @@ def _measured(text: str) -> Value | None:
             continue
         if pattern is _WORD_UNIT and _GLUED.fullmatch(text):
             return None
+        if pattern is _DEGREES and _TURNED.search(text):
+            return None
         core = notation.strip_outer(text[: match.start()].rstrip("-"))
         number = read_number(core)
         if number is not None:
@@ -339,6 +358,30 @@ def _measured(text: str) -> Value | None:
 
 # 3m may be three metres or three times m; a space or another spelling would say so.
 _GLUED = re.compile(r".*[\d})]([mgshl])(?:\s?\^\s?(?:\{-?\d\}|\d))?", re.DOTALL)
+
+
+# The degrees in it belong to a function's argument.
+_TURNED = re.compile(r"(?:sin|cos|tan|cot|sec|csc|cis)(?![a-z])")
+_PART = re.compile(r"\s*(?:,|and)?\s*(\d+(?:\.\d+)?)\s*((?:square |cubic )?[A-Za-z]+(?:\^\d)?)")
+
+
+def _parts(text: str) -> Quantity | None:
+    """``1 hour 30 minutes``: several amounts of the same kind, added."""
+    opened = notation.open_text(text)
+    found = list(_PART.finditer(opened))
+    if not 2 <= len(found) <= 3 or sum(len(match[0]) for match in found) != len(opened.rstrip()):
+        return None
+    units = [read_unit(match[2], wrapped=True) for match in found]
+    known = [unit for unit in units if unit is not None and unit.powers]
+    if len(known) != len(found) or len({unit.powers for unit in known}) != 1:
+        return None
+    if len({unit.scale for unit in known}) != len(known):
+        return None
+    total = sum(
+        (Fraction(match[1]) * unit.scale for match, unit in zip(found, known, strict=True)),
+        Fraction(0),
+    )
+    return Quantity(Number(total), Unit(Fraction(1), known[0].powers))
 
 
 def unglued(text: str) -> Quantity | None:
@@ -362,12 +405,14 @@ _FUNCTION_WORDS = re.compile(
 )
 
 
-def _words(text: str) -> Words | Quantity | None:
+def _words(text: str) -> Value | None:
     """Text: what stands in a text wrapper, and runs of letters that are no formula."""
     plain = notation.plain_words(text)
     opened = notation.open_text(text)
     if _WRAPPED.fullmatch(text):
         inner = read_number(opened)
+        if inner is None and opened[:1].isdigit() and (measured := _measured(opened)):
+            return measured
         return Words(plain) if inner is None else Quantity(inner)
     if _MATHEMATICAL.search(opened):
         return None
