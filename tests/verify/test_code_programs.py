@@ -115,6 +115,8 @@ def test_columns_as_lists_and_as_json_text() -> None:
         assert [(t.input, t.output, t.hidden) for t in checks.outputs] == [
             ("1", "2", False), ("3", "4", True),
         ]  # fmt: skip
+    columns = {"input": ["1", "3"], "output": ["2", "4"], "hidden": [None, True]}
+    assert read_checks({"tests": columns}).outputs == checks.outputs
     spelled = [{**case, "args": json.dumps(case["args"])} for case in CASES]
     for cases in (CASES, json.dumps(CASES), spelled):
         checks = read_checks({"entry_point": "f", "cases": cases})
@@ -145,6 +147,7 @@ CHECK = "def check(candidate):\n    assert candidate(1) == 1\n"
         ({"tests": "["}, "tests: text that is not JSON"),
         ({"tests": "{}"}, "tests: expected a list, got dict"),
         ({"tests": 3}, "tests: expected a list, got int"),
+        ({"tests": {"input": ["1"], "output": []}}, "tests: columns of different length"),
         ({"tests": [3]}, "tests[0]: expected input and output, got int"),
         ({"tests": [{"input": "1"}]}, "tests[0].output: expected text, got nothing"),
         ({"tests": [{"input": 1, "output": "1"}]}, "tests[0].input: expected text, got int"),

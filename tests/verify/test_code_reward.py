@@ -219,6 +219,27 @@ def test_calls_that_fail(verifier: ComposedVerifier, code: str, said: str) -> No
     assert said in verdict.detail
 
 
+def test_a_reply_that_does_not_answer_the_call_is_none(verifier: ComposedVerifier) -> None:
+    """What stands where a reply is read counts only with the nonce of its call."""
+    code = """
+import os
+for fd in range(3, 64):
+    try:
+        os.write(fd, b'{REPLY}')
+    except OSError:
+        pass
+os._exit(0)
+def f(x): return x
+"""
+    cases = [{"args": [1], "expected": 1}]
+    for reply in ('{"value": 1}', '{"nonce": "", "value": 1}', '{"nonce": null, "value": 1}'):
+        verdict = ask(
+            verifier, python(code.replace("{REPLY}", reply)), entry_point="f", cases=cases
+        )
+        assert (verdict.outcome, verdict.reward) == (Outcome.WRONG, 0.0)
+        assert "the call gave no result" in verdict.detail
+
+
 def test_a_method_of_a_solution_class(verifier: ComposedVerifier) -> None:
     code = "class Solution:\n    def f(self, x):\n        return x + 1"
     cases = [{"args": [1], "expected": 2}]
@@ -296,6 +317,23 @@ def test_what_a_program_returns_cannot_make_its_test_code_ungradable(
     looping = "x = candidate(1)\nwhile x: pass\nassert candidate(2) == 2"
     verdict = ask(verifier, python(code), entry_point="f", test_code=looping)
     assert (verdict.outcome, verdict.reward) == (Outcome.TIMEOUT, 0.0)
+
+
+def test_a_check_that_is_given_up_leaves_nothing_to_the_next() -> None:
+    single = build(VerifierConfig.model_validate({"rewards": ["code"], "limits": {"workers": 1}}))
+    bad = [
+        "import os\ndef f(xs): os._exit(0)",
+        "def g(): pass",
+        "def f(xs): return print",
+        "def f(",
+    ]
+    texts = [python(code) for other in bad for code in (other, GOOD)]
+    problem = Problem("p", "", (), fields={"entry_point": "f", "test_code": TESTS})
+    try:
+        verdicts = single.verify([problem] * len(texts), texts)
+        assert [verdict.reward for verdict in verdicts] == [0.0, 1.0] * len(bad)
+    finally:
+        single.close()
 
 
 def test_a_text_without_a_program_is_unparseable(verifier: ComposedVerifier) -> None:

@@ -111,7 +111,13 @@ def _json(value: object, where: str) -> Any:
 
 
 def _list(value: object, where: str) -> list[Any]:
+    """A list; or columns of equal length, which is how some datasets hold a list of records."""
     value = _json(value, where)
+    if isinstance(value, Mapping) and value and all(isinstance(v, list) for v in value.values()):
+        lengths = {key: len(column) for key, column in value.items()}
+        if len(set(lengths.values())) > 1:
+            raise CheckError(f"{where}: columns of different length: {lengths}")
+        value = [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
     if not isinstance(value, list | tuple):
         raise CheckError(f"{where}: expected a list, got {type(value).__name__}")
     if not value:
