@@ -301,3 +301,13 @@ def test_without_root_the_same_holds() -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert "passed" in done.stdout
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_closing_while_sandboxes_start_leaves_none(backend: str) -> None:
+    for delay in (0.0, 0.002, 0.01, 0.03):
+        sandbox = usable(backend)
+        sandbox.warm()
+        time.sleep(delay)
+        sandbox.close()
+        assert not inhabitants()

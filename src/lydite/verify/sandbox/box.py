@@ -219,6 +219,9 @@ class Box:
         if not self._closing.acquire(blocking=False):
             return
         # The first process before bubblewrap: once it is dead, so is all of its namespace.
+        if self._namespaced and self._first is None:
+            with contextlib.suppress(Lost, Late, OSError, ValueError):
+                self._pid, self._first = _first_process(self._info, time.monotonic() + 1.0)
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
