@@ -174,7 +174,7 @@ class JudgeReward:
     def _judge(self, cases: Sequence[Case], problems: Sequence[Problem]) -> dict[Case, Result]:
         """What the judge says of each case, kept verdicts first, with canaries among the others."""
         keys = {case: key_of(self._config, case) for case in dict.fromkeys(cases)}
-        kept = {case: said for case, key in keys.items() if (said := self._verdicts.get(key))}
+        kept = {case: old for case, key in keys.items() if (old := self._verdicts.get(key))}
         asked = [case for case in keys if case not in kept]
         outage = _Outage()
         several = list({problem.id: problem for problem in problems}.values()) if asked else []
@@ -198,7 +198,7 @@ class JudgeReward:
         with self._lock:
             self._counts["asked"] += len(asked)
             self._counts["kept"] += len(kept)
-        return {**results, **{case: (found, 0.0) for case, found in kept.items()}}
+        return {**results, **{case: (old, 0.0) for case, old in kept.items()}}
 
     def _submit(self, case: Case, outage: _Outage) -> Future[Result]:
         return self._threads.submit(self._ask, case, outage)
