@@ -2,7 +2,9 @@
 sets the cost.
 """
 
+from lydite.verify.base_config import PoolLimits
 from lydite.verify.compose import ComposedVerifier
+from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.settings import (
     AnyReward,
     CodeConfig,
@@ -10,7 +12,6 @@ from lydite.verify.settings import (
     FormatConfig,
     FunctionConfig,
     MathConfig,
-    PoolLimits,
     SqlConfig,
     VerifierConfig,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "FormatConfig",
     "FunctionConfig",
     "GoldFault",
+    "JudgeConfig",
     "MathConfig",
     "PoolLimits",
     "SqlConfig",

@@ -15,7 +15,8 @@ from typing import Any
 
 import mpmath
 
-from lydite.verify.grammar import Node, Num, Symbol, TooLarge
+from lydite.verify.grammar import Node, Num, Symbol
+from lydite.verify.tokens import TooLarge
 
 MAX_BITS = 40_000
 MAX_FACTORIAL = 3_000

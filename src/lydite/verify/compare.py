@@ -4,20 +4,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import gcd
 
 import mpmath
 
 from lydite.verify import notation
 from lydite.verify.arithmetic import Approximation, Undefined, approximation
-from lydite.verify.grammar import Apply, Node, Num, TooLarge, Unreadable, parse
+from lydite.verify.grammar import Apply, Node, Num, parse
 from lydite.verify.identity import constant, proportional, same, substitute, symbols
-from lydite.verify.number import ROUNDED_DIGITS, Number, decimal_comma, read_number, same_number
+from lydite.verify.number import ROUNDED_DIGITS, read_number, same_number
+from lydite.verify.parts import (
+    alone,
+    apart,
+    difference,
+    is_clock,
+    is_comma_number,
+    is_opaque,
+    named_items,
+    node_of,
+    powers,
+    relation_text,
+    same_based,
+    same_choices,
+    same_words,
+    scaled,
+    without_names,
+    written,
+)
 from lydite.verify.relation import (
     FLIP,
     Interval,
@@ -27,7 +43,7 @@ from lydite.verify.relation import (
     labelled,
     region,
 )
-from lydite.verify.units import Unit
+from lydite.verify.tokens import TooLarge, Unreadable
 from lydite.verify.value import (
     NAME,
     Based,
@@ -41,7 +57,6 @@ from lydite.verify.value import (
     Value,
     Words,
     read_value,
-    unglued,
 )
 
 Algebra = Callable[[str, str], bool]
@@ -63,11 +78,11 @@ class Comparison:
         gold, answer = self._assigned(gold, answer)
         if isinstance(gold, Relation) or isinstance(answer, Relation) or _lines(gold, answer):
             return self._relation(gold, answer)
-        gold, answer = _alone(gold), _alone(answer)
+        gold, answer = alone(gold), alone(answer)
         if isinstance(gold, Items) or isinstance(answer, Items):
             return self._several(gold, answer)
         if isinstance(gold, Words) or isinstance(answer, Words):
-            return _same_words(gold, answer)
+            return same_words(gold, answer)
         if isinstance(gold, Union) and isinstance(answer, Union):
             return self._bag(gold.parts, answer.parts)
         if isinstance(gold, Matrix) or isinstance(answer, Matrix):
@@ -75,7 +90,7 @@ class Comparison:
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):
             return self._ratio(gold, answer)
         if isinstance(gold, Based) or isinstance(answer, Based):
-            return _same_based(gold, answer)
+            return same_based(gold, answer)
         if isinstance(gold, Quantity | Expression) and isinstance(answer, Quantity | Expression):
             return self._measured(gold, answer)
         return False
@@ -136,11 +151,11 @@ class Comparison:
                 for other in (answer, flipped)
             )
         try:
-            ours = _difference(gold)
+            ours = difference(gold)
         except Unreadable:
-            return self.algebra(_written_relation(gold), _written_relation(answer))
+            return self.algebra(relation_text(gold), relation_text(answer))
         try:
-            theirs = _difference(answer)
+            theirs = difference(answer)
         except Unreadable:
             return False
         try:
@@ -202,17 +217,17 @@ class Comparison:
         if isinstance(gold, Items) and isinstance(answer, Items):
             return self._items(gold, answer)
         if isinstance(answer, Items) and isinstance(gold, Quantity):
-            return _comma_number(gold, answer)
+            return is_comma_number(gold, answer)
         if isinstance(gold, Items) and isinstance(answer, Quantity):
-            return answer.number.places is not None and _comma_number(answer, gold)
+            return answer.number.places is not None and is_comma_number(answer, gold)
         if isinstance(gold, Matrix) and isinstance(answer, Items):
             return self._vector(gold, answer)
         if isinstance(gold, Items) and isinstance(answer, Matrix):
             return self._vector(answer, gold)
         if isinstance(gold, Expression) and isinstance(answer, Items):
-            return _same_choices(gold.text, answer)
+            return same_choices(gold.text, answer)
         if isinstance(gold, Items) and isinstance(answer, Expression | Words):
-            return _same_choices(answer.text, gold)
+            return same_choices(answer.text, gold)
         return False
 
     def _vector(self, column: Matrix, items: Items) -> bool:
@@ -224,12 +239,12 @@ class Comparison:
         )
 
     def _items(self, gold: Items, answer: Items) -> bool:
-        named_gold, named_answer = _named(gold), _named(answer)
+        named_gold, named_answer = named_items(gold), named_items(answer)
         if named_gold and named_answer:
             return named_gold.keys() == named_answer.keys() and all(
                 self.same(named_gold[name], named_answer[name]) for name in named_gold
             )
-        gold, answer = _unnamed(gold, named_gold), _unnamed(answer, named_answer)
+        gold, answer = without_names(gold, named_gold), without_names(answer, named_answer)
         unordered = ("", "{}")
         if gold.brackets in unordered and answer.brackets in unordered:
             if "{}" in (gold.brackets, answer.brackets):
@@ -266,7 +281,7 @@ class Comparison:
         return len(gold.rows) == len(answer.rows) and all(map(self._list, gold.rows, answer.rows))
 
     def _ratio(self, gold: Ratio, answer: Ratio) -> bool:
-        if _clock(gold.text):
+        if is_clock(gold.text):
             return gold.text.lstrip("0") == answer.text.lstrip("0")
         ours = [v.number.value for v in gold.parts if isinstance(v, Quantity)]
         theirs = [v.number.value for v in answer.parts if isinstance(v, Quantity)]
@@ -279,16 +294,16 @@ class Comparison:
         """The answer may leave the unit out, and may add one that the reference does not state; it
         may not change it, except to another of the same kind.
         """
-        gold, answer = _apart(gold, answer), _apart(answer, gold)
-        ours, theirs = _powers(gold.unit), _powers(answer.unit)
+        gold, answer = apart(gold, answer), apart(answer, gold)
+        ours, theirs = powers(gold.unit), powers(answer.unit)
         if ours == (("degree", 1),) and isinstance(answer, Expression) and theirs is None:
-            turned = Expression(f"({_written(gold)})^{{\\circ}}")
+            turned = Expression(f"({written(gold)})^{{\\circ}}")
             return self._number_or_formula(gold, answer) or self._formula(turned, answer)
         if ours is None or theirs is None or gold.unit == answer.unit:
             return self._number_or_formula(gold, answer)
         assert gold.unit is not None and answer.unit is not None
         return ours == theirs and self._number_or_formula(
-            _scaled(gold, gold.unit.scale), _scaled(answer, answer.unit.scale)
+            scaled(gold, gold.unit.scale), scaled(answer, answer.unit.scale)
         )
 
     def _number_or_formula(
@@ -313,16 +328,16 @@ class Comparison:
         return limit > 0 and abs(exact - given) <= limit
 
     def _formula(self, gold: Quantity | Expression, answer: Quantity | Expression) -> bool:
-        written = getattr(gold, "text", None), getattr(answer, "text", "")
-        if written[0] is not None and notation.squeeze(written[0]) == notation.squeeze(written[1]):
+        spelled = getattr(gold, "text", None), getattr(answer, "text", "")
+        if spelled[0] is not None and notation.squeeze(spelled[0]) == notation.squeeze(spelled[1]):
             return True
         try:
-            ours = _node(gold)
+            ours = node_of(gold)
         except Unreadable:
-            texts = _written(gold), _written(answer)
-            return not any(map(_opaque, texts)) and self.algebra(*texts)
+            texts = written(gold), written(answer)
+            return not any(map(is_opaque, texts)) and self.algebra(*texts)
         try:
-            return same(ours, _node(answer))
+            return same(ours, node_of(answer))
         except (Unreadable, Undefined):
             return False
 
@@ -363,141 +378,6 @@ def _lines(gold: Value, answer: Value) -> bool:
     return region(gold) is not None and region(answer) is not None
 
 
-def _alone(value: Value) -> Value:
-    """The element of a set of one."""
-    if isinstance(value, Items) and len(value.items) == 1 and value.brackets == "{}":
-        return value if r"\emptyset" in getattr(value.items[0], "text", "") else value.items[0]
-    return value
-
-
-def _same_words(gold: Value, answer: Value) -> bool:
-    if not (isinstance(gold, Words | Expression) and isinstance(answer, Words | Expression)):
-        return False
-    ours, theirs = _bare_words(gold.text), _bare_words(answer.text)
-    if " and " in ours and " and " in theirs:
-        return sorted(ours.split(" and ")) == sorted(theirs.split(" and "))
-    return bool(ours) and ours == theirs
-
-
-def _bare_words(text: str) -> str:
-    """Without articles, points, commas and ordinal endings: ``March 5th`` is ``march 5``."""
-    plain = notation.plain_words(text).replace(",", " ").replace("-", " ")
-    plain = plain.replace("solutions", "solution")
-    plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", re.sub(r"\b([ap])\.m\.?", r" \1m", plain))
-    plain = re.sub(r"(?<=\d)(?=[ap]m\b)", " ", plain)
-    return " ".join(
-        word for word in re.sub(r"\.(?!\d)", " ", plain).split() if word not in _ARTICLES
-    )
-
-
-_ARTICLES = ("the", "a", "an")
-
-
-def _same_based(gold: Value, answer: Value) -> bool:
-    """Digits in a base: the answer must name the same, or none."""
-    if isinstance(answer, Based) and (not isinstance(gold, Based) or gold.base != answer.base):
-        return answer.base == 10 and not isinstance(gold, Based) and _digits(gold) == answer.digits
-    return _digits(gold) is not None and _digits(gold) == _digits(answer)
-
-
-def _digits(value: Value) -> str | None:
-    if isinstance(value, Based):
-        return value.digits
-    whole = isinstance(value, Quantity) and value.number.value.denominator == 1
-    return str(value.number.value) if whole and isinstance(value, Quantity) else None
-
-
-def _powers(unit: Unit | None) -> tuple[tuple[str, int], ...] | None:
-    return unit.powers or None if unit is not None else None
-
-
-def _apart(value: Quantity | Expression, other: Quantity | Expression) -> Quantity | Expression:
-    """``3m`` as three metres where the other is a quantity with a unit, or an answer's number."""
-    if isinstance(value, Expression) and isinstance(other, Quantity):
-        return unglued(value.text) or value
-    return value
-
-
-def _scaled(value: Quantity | Expression, scale: Fraction) -> Quantity | Expression:
-    if isinstance(value, Quantity):
-        number = value.number
-        return Quantity(Number(number.value * scale, number.percent, None))
-    return Expression(f"({value.text}) \\cdot \\frac{{{scale.numerator}}}{{{scale.denominator}}}")
-
-
-def _written(value: Quantity | Expression) -> str:
-    if isinstance(value, Expression):
-        return value.text
-    number = value.number.value / (100 if value.number.percent else 1)
-    fraction = f"\\frac{{{number.numerator}}}{{{number.denominator}}}"
-    return str(number.numerator) if number.denominator == 1 else fraction
-
-
-def _node(value: Quantity | Expression) -> Node:
-    if isinstance(value, Expression):
-        return parse(value.text)
-    return Num(value.number.value / (100 if value.number.percent else 1))
-
-
-def _comma_number(number: Quantity, items: Items) -> bool:
-    """Whether ``3,14`` read as a decimal is the number."""
-    read = decimal_comma(items.text)
-    return read is not None and same_number(number.number, read)
-
-
-def _same_choices(letters: str, items: Items) -> bool:
-    """``AC`` against ``A, C``."""
-    listed = [getattr(item, "text", "").strip("()").upper() for item in items.items]
-    return (
-        re.fullmatch(r"[A-J]{2,6}", letters) is not None
-        and all(re.fullmatch("[A-J]", letter) for letter in listed)
-        and sorted(letters) == sorted(listed)
-    )
-
-
-def _named(items: Items) -> dict[str, Value]:
-    """``x=2, y=-1`` by name; empty unless every item is an assignment and the names differ."""
-    named: dict[str, Value] = {}
-    for item in items.items:
-        parts = assignment(item)
-        if parts is None or parts[0] in named:
-            return {}
-        named[parts[0]] = read_value(parts[1])
-    return named
-
-
-def _unnamed(items: Items, named: dict[str, Value]) -> Items:
-    """The items without the names: ``n=2,3,4`` and ``x=2, x=-3`` are lists, ``x=2, y=-1`` is in
-    that order.
-    """
-    if named:
-        return Items(tuple(named.values()), items.brackets or "()")
-    parts = [assignment(item) for item in items.items]
-    names = {part[0] for part in parts if part is not None}
-    if len(names) != 1 or (None in parts and parts[0] is None):
-        return items
-    return Items(
-        tuple(
-            item if part is None else read_value(part[1])
-            for item, part in zip(items.items, parts, strict=True)
-        ),
-        items.brackets,
-    )
-
-
-def _difference(relation: Relation) -> Node:
-    left, right = (parse(member) for member in relation.members)
-    return Apply("+", (left, Apply("*", (Num(Fraction(-1)), right))))
-
-
-def _written_relation(relation: Relation) -> str:
-    latex = {"<=": r"\le", ">=": r"\ge", "!=": r"\ne"}
-    text = relation.members[0]
-    for operator, member in zip(relation.operators, relation.members[1:], strict=True):
-        text += f" {latex.get(operator, operator)} {member}"
-    return text
-
-
 _THREE = (Fraction(0), Fraction(1), Fraction(2))
 
 
@@ -521,28 +401,6 @@ def _without_points(place: Region) -> Region:
 
 def _sign(value: Value) -> bool:
     return isinstance(value, Expression) and "-" in value.text
-
-
-def _clock(text: str) -> bool:
-    """``10:30`` is a time of day and 3:5 a ratio: two digits of minutes, not in lowest terms."""
-    match = re.fullmatch(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?", text)
-    if match is None:
-        return False
-    return match[3] is not None or match[2][0] == "0" or gcd(int(match[1]), int(match[2])) > 1
-
-
-_OPAQUE = re.compile(
-    r"\\ldots|\\infty|\\mathbb|\\emptyset|\\(?:text|mathrm|mbox)[a-z]*\s*\{[^{}]*[A-Za-z]{2}"
-    r"|(?<![\\A-Za-z])[A-Za-z]{2,} [A-Za-z]{2}|\?|[\d)}]\s*_"
-)
-
-
-def _opaque(text: str) -> bool:
-    """Whether words, dots, a question mark or a number's subscript stand in the formula.
-
-    Math-Verify drops these, so "7 is wrong" would be 7.
-    """
-    return _OPAQUE.search(text) is not None
 
 
 __all__ = ["Algebra", "Comparison", "TooLarge"]

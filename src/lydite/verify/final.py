@@ -10,11 +10,12 @@ from typing import Any, get_args
 from lydite.types import Outcome, Problem
 from lydite.verify import notation
 from lydite.verify.answer import AnswerType, FinalAnswer, read_answer
+from lydite.verify.base_config import AnswerConfig
 from lydite.verify.math import Decision, NeedsAlgebra, check_reference, grade, refuse_algebra
 from lydite.verify.number import read_number, same_number
 from lydite.verify.pool import Handler, Item, Pool, Reply
 from lydite.verify.score import Score
-from lydite.verify.settings import AnswerConfig, ExactConfig, MathConfig
+from lydite.verify.settings import ExactConfig, MathConfig
 
 ANSWER_TYPES = get_args(AnswerType)
 Stated = tuple[Any, Any]

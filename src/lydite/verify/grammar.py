@@ -7,24 +7,16 @@ does, within its own caps), and what it does not know (sums, limits, integrals, 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from lydite.verify.tokens import FUNCTIONS, GREEK, Token, TooLarge, Unreadable, tokens
+
 MAX_CHARS = 600
-MAX_DIGIT_RUN = 400
 MAX_DEPTH = 24
 MAX_NODES = 500
 MAX_HEIGHT = 100
-
-
-class Unreadable(Exception):
-    """The text is no formula of this grammar."""
-
-
-class TooLarge(Exception):
-    """Reading or evaluating it would pass a cap, which the message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,39 +47,8 @@ class Apply:
 
 Node = Num | Symbol | Apply
 
-_FUNCTIONS = {
-    name: name
-    for name in (
-        str.split(
-            "sin cos tan cot sec csc sinh cosh tanh coth ln exp lg cis arcsin arccos arctan arccot"
-        )
-    )
-} | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "arctg": "arctan", "tg": "tan"}
 _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot"}
-_GREEK = frozenset(
-    str.split(
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda "
-        "mu nu xi rho sigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi "
-        "Sigma Phi Psi Omega ell hbar"
-    )
-)
-_PLAIN_WORDS = tuple(
-    sorted([*_FUNCTIONS, "log", "sqrt", "cbrt", "abs", "pi", "theta", "alpha", "beta"], key=len)[
-        ::-1
-    ]
-)
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+(?:\.\d+)?|\.\d+)|\\(?P<command>[A-Za-z]+|[{}|])|(?P<letter>[A-Za-zͰ-Ͽ])"
-    r"|(?P<op>\*\*|[-+*/^_!%'|()\[\]{}]))"
-)
-_PRIME_END = re.compile(r"\s+$")
 _OPAQUE = frozenset("fghFGH")
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
 
 
 @lru_cache(maxsize=2048)
@@ -106,26 +67,6 @@ def parse(text: str) -> Node:
         raise TooLarge("nested too deeply") from None
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens, at = [], 0
-    text = _PRIME_END.sub("", text)
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise Unreadable(text[at : at + 10])
-        kind = match.lastgroup or ""
-        start = match.start(kind)
-        piece = match[kind]
-        if kind == "number" and len(piece) > MAX_DIGIT_RUN:
-            raise TooLarge(f"a number of more than {MAX_DIGIT_RUN} digits")
-        word = None
-        if kind == "letter":
-            word = next((w for w in _PLAIN_WORDS if text.startswith(w, start)), None)
-        tokens.append(_Token("command", word) if word else _Token(kind, piece))
-        at = start + len(word) if word else match.end()
-    return tokens
-
-
 def _minus_one(node: Node) -> bool:
     return isinstance(node, Apply) and node.op == "neg" and node.args == (Num(Fraction(1)),)
 
@@ -139,7 +80,7 @@ class _Parser:
     """Recursive descent over the tokens; every method leaves the place after what it read."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+        self._tokens = tokens(text)
         self._at = 0
         self._depth = 0
         self._nodes = 0
@@ -151,7 +92,7 @@ class _Parser:
             raise Unreadable(self._tokens[self._at].text)
         return node
 
-    def _peek(self, ahead: int = 0) -> _Token | None:
+    def _peek(self, ahead: int = 0) -> Token | None:
         place = self._at + ahead
         return self._tokens[place] if place < len(self._tokens) else None
 
@@ -163,7 +104,7 @@ class _Parser:
         token = self._peek()
         return token is not None and token.kind == "command" and token.text in names
 
-    def _take(self) -> _Token:
+    def _take(self) -> Token:
         token = self._peek()
         if token is None:
             raise Unreadable("it ends too early")
@@ -398,8 +339,8 @@ class _Parser:
         return name
 
     def _named(self, name: str) -> Node:
-        if name in _FUNCTIONS:
-            return self._function(_FUNCTIONS[name])
+        if name in FUNCTIONS:
+            return self._function(FUNCTIONS[name])
         if name == "log":
             return self._logarithm()
         if name in ("frac", "dfrac", "tfrac", "binom", "dbinom", "tbinom"):
@@ -419,7 +360,7 @@ class _Parser:
                 raise Unreadable(name)
             self._at += 1
             return self._make("floor" if name == "lfloor" else "ceil", node)
-        if name in _GREEK:
+        if name in GREEK:
             return Symbol(name + self._marks())
         if name == "overline":
             node = self._group()
@@ -471,7 +412,7 @@ class _Parser:
         while self._starts_factor():
             token = self._peek()
             assert token is not None
-            if token.kind == "command" and (token.text in _FUNCTIONS or token.text == "log"):
+            if token.kind == "command" and (token.text in FUNCTIONS or token.text == "log"):
                 break
             if token.kind == "op" and token.text in "([|":
                 break

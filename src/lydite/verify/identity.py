@@ -24,7 +24,8 @@ from lydite.verify.arithmetic import (
     evaluate,
     size,
 )
-from lydite.verify.grammar import Apply, Node, Num, Symbol, TooLarge
+from lydite.verify.grammar import Apply, Node, Num, Symbol
+from lydite.verify.tokens import TooLarge
 
 DIGITS = 60
 MAX_DIGITS = 2_500

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from lydite.verify.grammar import MAX_CHARS, MAX_DEPTH, MAX_DIGIT_RUN
+from lydite.verify.grammar import MAX_CHARS, MAX_DEPTH
+from lydite.verify.tokens import MAX_DIGIT_RUN
 
 MAX_EXPONENT_DIGITS = 5
 MAX_FACTORIAL_DIGITS = 4

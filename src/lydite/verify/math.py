@@ -20,11 +20,12 @@ from lydite.verify import notation
 from lydite.verify.answer import AnswerType
 from lydite.verify.arithmetic import Undefined
 from lydite.verify.compare import Algebra, Comparison
-from lydite.verify.grammar import TooLarge, Unreadable, parse
+from lydite.verify.grammar import parse
 from lydite.verify.identity import same
 from lydite.verify.limits import too_large
 from lydite.verify.number import read_number
 from lydite.verify.relation import region
+from lydite.verify.tokens import TooLarge, Unreadable
 from lydite.verify.value import (
     Expression,
     Items,

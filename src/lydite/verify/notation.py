@@ -59,6 +59,8 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:boxed|fbox|underline|phantom|mathop|ensuremath|num|mathstrut)(?![A-Za-z])", ""),
         (r"\\(?:textcolor|color)\s*\{[A-Za-z]*\}", ""),
         (r"\\!|\\+\s*$", ""),
+        (r"\\textsuperscript\s*\{", "^{"),
+        (r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
         (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
         (r"^([^{}]*)\\over(?![A-Za-z])([^{}]*)$", r"\\frac{\1}{\2}"),
         (r"\{\s*\\?,\s*\}", ","),
@@ -96,7 +98,7 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:yen|textyen)(?![A-Za-z])", "¥"),
         (r"\\textdollar(?![A-Za-z])", r"\\$"),
         (
-            r"\^\s*\{?\s*(?:\\text\s*\{)?\s*\\(?:circ|degree)\s*\}?(?:\s*\})?"
+            r"\^\s*\{?\s*(?:\\text\s*\{)?\s*(?:\\circ|\\degree|o(?![A-Za-z]))\s*\}?(?:\s*\})?"
             r"|\\(?:degree|textdegree)(?![A-Za-z])",
             r"^{\\circ}",
         ),

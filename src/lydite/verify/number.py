@@ -77,8 +77,8 @@ _EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:[. ]\d{3})+,\
 _CURRENCY = re.compile(r"^([+-]?)\s*(?:US|CA|AU|HK)?(?:\\?\$|€|£|¥|₹|USD(?![A-Za-z]))\s*")
 _NEGATIVE = re.compile(r"^(?:\\text\s*\{)?\s*(?:negative|minus)\s*\}?\s+", re.IGNORECASE)
 _MAGNITUDES = {
-    "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12,
-    "万": 4, "亿": 8, "千": 3, "百": 2, "百万": 6, "千万": 7,
+    "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "dozen": 12, "万": 10**4, "亿": 10**8, "千": 10**3, "百": 100, "百万": 10**6, "千万": 10**7,
 }  # fmt: skip
 _MAGNITUDE = re.compile(
     rf"\s*(?:\\text\s*\{{)?\s*(?<![A-Za-z])({'|'.join(sorted(_MAGNITUDES, key=len)[::-1])})\s*\}}?$"
@@ -115,7 +115,7 @@ def read_number(text: str) -> Number | None:
         return None
     value = -number.value if negative else number.value
     if magnitude is not None:
-        return Number(value * 10 ** _MAGNITUDES[magnitude[1]], percent is not None)
+        return Number(value * _MAGNITUDES[magnitude[1]], percent is not None)
     return Number(value, number.percent or percent is not None, number.places)
 
 

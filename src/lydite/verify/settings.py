@@ -8,72 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_serializer, model_validator
 
 from lydite.config import Config
-from lydite.verify.answer import AnswerPlace, AnswerType, ThinkingRule
+from lydite.verify.answer import AnswerType, ThinkingRule
+from lydite.verify.base_config import AnswerConfig, PoolLimits, RewardConfig
+from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.sandbox.program import SandboxLimits
-
-
-class PoolLimits(Config):
-    """What checking one answer may cost before it is killed."""
-
-    seconds: float = Field(
-        default=5.0, gt=0, description="Wall-clock seconds that one item may take."
-    )
-    memory_mb: int = Field(
-        default=2048,
-        ge=64,
-        description="Mebibytes that one item may use on top of what its worker took to start.",
-    )
-    workers: int = Field(
-        default=2, ge=1, description="Worker processes that check answers side by side."
-    )
-    fail_rate: float = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        description="Share of crashed or ungradable verdicts in a step past which a run stops.",
-    )
-
-
-class RewardConfig(Config):
-    """What every reward has."""
-
-    name: str | None = Field(
-        default=None, min_length=1, description="Name it is logged under; its kind by default."
-    )
-    weight: float = Field(
-        default=1.0, allow_inf_nan=False, description="Factor of this reward in the weighted sum."
-    )
-
-
-class AnswerConfig(RewardConfig):
-    """Where a reward that compares the final answer reads it."""
-
-    answer: AnswerPlace = Field(
-        default="auto",
-        description="Where the final answer stands: `boxed` (the last \\boxed{}), `tag` "
-        "(<answer>…</answer>), `phrase` "
-        "(after `marker`), or `auto`: the first of tag, box and phrase that occurs, else the "
-        "closing statement.",
-    )
-    marker: str | None = Field(
-        default=None,
-        min_length=1,
-        description="Phrase that announces the answer, such as `####` or `The answer is`; the "
-        "usual ones by default.",
-    )
-    thinking: ThinkingRule = Field(
-        default="auto",
-        description="`required`: a completion that never closes </think> has no answer; use it "
-        "when the chat template "
-        "prefills <think>. `auto`: only one that opens <think> itself and never closes it has "
-        "none.",
-    )
-    max_chars: int = Field(default=1000, ge=1, description="A longer final answer is unparseable.")
-    strict: bool = Field(
-        default=False,
-        description="Whether a completion that states several final answers which differ has none; "
-        "by default the last counts.",
-    )
 
 
 class MathConfig(AnswerConfig):
@@ -266,7 +204,7 @@ class CodeConfig(RewardConfig):
 
 
 AnyReward = Annotated[
-    MathConfig | ExactConfig | SqlConfig | CodeConfig | FormatConfig | FunctionConfig,
+    MathConfig | ExactConfig | SqlConfig | CodeConfig | FormatConfig | JudgeConfig | FunctionConfig,
     Field(discriminator="kind"),
 ]
 

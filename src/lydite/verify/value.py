@@ -209,7 +209,8 @@ def _compound(text: str, depth: int) -> Value | None:
         return amount
     if (pieces := split(text, _SEPARATORS[:-1])) and 1 < len(pieces) <= _MAX_ITEMS:
         joined = any(word in text for word in (" or ", r"\lor ", r"\vee "))
-        return Items(tuple(read_value(piece, depth + 1) for piece in pieces), "", joined, text)
+        items = tuple(read_value(piece, depth + 1) for piece in _carried(pieces))
+        return Items(items, "", joined, text)
     if r"\cup" in text and len(parts := split(text, (r"\cup",))) > 1:
         return Union(tuple(read_value(part, depth + 1) for part in parts))
     if relation := _relation(text):
@@ -219,6 +220,14 @@ def _compound(text: str, depth: int) -> Value | None:
     if len(parts := split(text, (":", " to "))) in (2, 3):
         return Ratio(tuple(read_value(part, depth + 1) for part in parts), text.replace(" ", ""))
     return _based(text) or _bracketed(text, depth)
+
+
+def _carried(pieces: list[str]) -> list[str]:
+    """``x ≠ 0, 1`` with its name before each."""
+    name = re.match(rf"{_NAME}\s*\\ne(?![A-Za-z])", pieces[0])
+    if name is None or any(_RELATION.search(piece) for piece in pieces[1:]):
+        return pieces
+    return [pieces[0], *(f"{name[0]} {piece}" for piece in pieces[1:])]
 
 
 def _plus_minus(text: str, depth: int) -> Items | None:

@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 from lydite.config import UserError
 from lydite.types import Problem, Verifier
+from lydite.verify.base_config import PoolLimits
 from lydite.verify.code.reward import CodeReward
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.final import MATH_HANDLER, ExactReward, MathReward
 from lydite.verify.format import FormatReward
 from lydite.verify.function import FunctionReward, function_handler
+from lydite.verify.judge.config import JudgeConfig
+from lydite.verify.judge.reward import JudgeReward
 from lydite.verify.pool import Handler, Pool
 from lydite.verify.score import Reward
 from lydite.verify.settings import (
@@ -23,7 +26,6 @@ from lydite.verify.settings import (
     FormatConfig,
     FunctionConfig,
     MathConfig,
-    PoolLimits,
     SqlConfig,
     VerifierConfig,
     reward_names,
@@ -129,6 +131,13 @@ def _code(
     return CodeReward(config, name, limits)
 
 
+def _judge(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, JudgeConfig)
+    return JudgeReward(config, name)
+
+
 _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Reward]] = {
     "math": _math,
     "exact": _exact,
@@ -136,6 +145,7 @@ _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Re
     "format": _format,
     "function": _function,
     "code": _code,
+    "judge": _judge,
 }
 
 

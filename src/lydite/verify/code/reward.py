@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from lydite.types import Outcome, Problem
+from lydite.verify.base_config import PoolLimits
 from lydite.verify.code.candidate import Result, prepare
 from lydite.verify.code.checks import CheckError, Checks, read_checks
 from lydite.verify.code.extract import Program, is_code_prefix, read_program, sources
@@ -17,7 +18,7 @@ from lydite.verify.code.languages import LANGUAGES
 from lydite.verify.code.values import Tolerance
 from lydite.verify.sandbox import Sandbox, SandboxError
 from lydite.verify.score import Score
-from lydite.verify.settings import CodeConfig, PoolLimits
+from lydite.verify.settings import CodeConfig
 
 
 class CodeReward:

@@ -1,0 +1,1 @@
+"""A language model on a server as the grader of what rules cannot decide."""
