@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import shutil
 import sys
@@ -15,6 +16,8 @@ import pytest
 from lydite.config import UserError
 from lydite.types import Outcome, Problem, Verdict
 from lydite.verify import ComposedVerifier, VerifierConfig, build, verify_golds
+from lydite.verify.code import reward
+from lydite.verify.sandbox import Sandbox
 from lydite.verify.table import verify_file
 
 SPELLING = "lydite.verify.code.guest.spelling"
@@ -410,9 +413,38 @@ int main() { long long n; std::cin >> n; std::cout << n * n << std::endl; }"""
 JAVASCRIPT = "const n = Number(require('fs').readFileSync(0)); console.log(n * n);"
 
 
+def in_language(language: str, per_test: dict[str, Any]) -> ComposedVerifier:
+    try:
+        return make(language=language, per_test=per_test)
+    except UserError as error:
+        assert "needs bubblewrap" in str(error)
+        pytest.skip("bubblewrap does not work on this machine")
+
+
+def test_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Landlock lets no program start processes: the bench of the test code does without."""
+    try:
+        Sandbox("landlock").close()
+    except UserError:
+        pytest.skip("no Landlock on this machine")
+    monkeypatch.setattr(reward, "Sandbox", functools.partial(Sandbox, "landlock"))
+    verifier = make()
+    try:
+        fields = {"entry_point": "f", "test_code": TESTS}
+        texts = [GOOD, "import os\ndef f(xs): os._exit(0)", GOOD, GOOD.replace("sorted(xs)", "xs")]
+        verdicts = [ask(verifier, python(code), **fields) for code in texts]
+        assert [verdict.reward for verdict in verdicts] == [1.0, 0.0, 1.0, 0.0]
+        assert ask(verifier, squares_up_to(4), tests=SQUARES).reward == 1.0
+    finally:
+        verifier.close()
+    if shutil.which("g++") is not None:
+        with pytest.raises(UserError, match="language cpp: needs bubblewrap"):
+            make(language="cpp")
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 def test_cpp() -> None:
-    verifier = make(language="cpp", per_test={"wall_seconds": 2})
+    verifier = in_language("cpp", {"wall_seconds": 2})
     try:
         assert ask(verifier, f"```cpp\n{CPP}\n```", tests=SQUARES).reward == 1.0
         wrong = ask(verifier, f"```cpp\n{CPP.replace('n * n', 'n + n')}\n```", tests=SQUARES)
@@ -430,7 +462,7 @@ def test_cpp() -> None:
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
 def test_javascript() -> None:
-    verifier = make(language="javascript", per_test={"wall_seconds": 4, "cpu_seconds": 4})
+    verifier = in_language("javascript", {"wall_seconds": 4, "cpu_seconds": 4})
     try:
         assert ask(verifier, f"```js\n{JAVASCRIPT}\n```", tests=SQUARES[:2]).reward == 1.0
         wrong = JAVASCRIPT.replace("n * n", "n + 0")

@@ -21,8 +21,8 @@ from lydite.verify.sandbox import Ended, Program, Sandbox, Session
 class TestBench:
     """Where test code is run, one check after another, each from a fresh process.
 
-    Test code is trusted, and what it is given is plain data, so its sandbox outlives a check. It
-    has limits all the same. Not thread-safe.
+    Test code is trusted, and what it is given is plain data, so its sandbox outlives a check where
+    it may start processes (bubblewrap). It has limits all the same. Not thread-safe.
     """
 
     __test__ = False  # the name is no test's
@@ -31,6 +31,7 @@ class TestBench:
         self._sandbox = sandbox
         self._costs = costs
         self._session: Session | None = None
+        self.once = sandbox.backend != "bubblewrap"
 
     def ask(self, frame: Mapping[str, Any], seconds: float) -> dict[str, Any] | Ended:
         """What the test code says next, or how it ended.
@@ -40,7 +41,8 @@ class TestBench:
         """
         if self._session is None:
             # One process waits while its child runs a check.
-            limits = {"processes": 2, "cpu_seconds": int(self._costs.total_seconds) + 1}
+            processes = 1 if self.once else 2
+            limits = {"processes": processes, "cpu_seconds": int(self._costs.total_seconds) + 1}
             self._session = self._sandbox.start(
                 Program(("python", "check.py"), guest_files("check")),
                 self._costs.each.model_copy(update=limits),
@@ -54,7 +56,8 @@ class TestBench:
 
     def abandon(self) -> None:
         """Ends a check that waits for an answer."""
-        self.ask({"abandon": True}, self._costs.each.wall_seconds)
+        if self._session is not None and not self.once:
+            self.ask({"abandon": True}, self._costs.each.wall_seconds)
 
     def close(self) -> None:
         """Ends the sandbox; the next check starts another."""
@@ -78,7 +81,10 @@ def grade_test_code(
     """
     try:
         process.load(candidate.program(True))
-        return _converse(bench, process, candidate, checks, costs, prefix)
+        report = _converse(bench, process, candidate, checks, costs, prefix)
+        if bench.once:
+            bench.close()
+        return report
     except BaseException:
         bench.close()  # its test code still waits for an answer
         raise
@@ -94,7 +100,12 @@ def _converse(
 ) -> Report:
     deadline = time.monotonic() + costs.total_seconds
     name = checks.entry_point or ""
-    frame: dict[str, Any] = {"test_code": checks.test_code, "prefix": prefix, "entry_point": name}
+    frame: dict[str, Any] = {
+        "test_code": checks.test_code,
+        "prefix": prefix,
+        "entry_point": name,
+        "once": bench.once,
+    }
     calls = 0
     while True:
         left = deadline - time.monotonic()

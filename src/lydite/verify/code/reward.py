@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from lydite.config import UserError
 from lydite.types import Outcome, Problem
 from lydite.verify.base_config import PoolLimits
 from lydite.verify.code.candidate import Result, prepare
@@ -48,6 +49,12 @@ class CodeReward:
         )
         # Test code and its candidate take a slot each; with fewer, checks might wait forever.
         self._sandbox = Sandbox(slots=2 * limits.workers)
+        if self._language.tools and self._sandbox.backend != "bubblewrap":
+            self._sandbox.close()
+            raise UserError(
+                f"verifier.language {config.language}: needs bubblewrap, which does not work on "
+                "this machine (`lydite doctor` says why); language: python does without"
+            )
         self._local = threading.local()
         self._tried: dict[tuple[str, str], tuple[Checks, Report]] = {}
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")

@@ -101,10 +101,14 @@ def raised(names: Sequence[str], message: str) -> Exception:
 
 
 def main() -> None:
-    """Serves the host: each check in a process of its own, which ends with its verdict."""
+    """Serves the host: each check in a process of its own, which ends with its verdict; or one
+    check, where this process may start no other.
+    """
     host = Host()
     while True:
         asked = host.receive()
+        if asked["once"]:
+            check(host, asked)
         child = os.fork()
         if child == 0:
             check(host, asked)
