@@ -86,6 +86,7 @@ def test_input_larger_than_a_pipe_that_nobody_reads(sandbox: Sandbox) -> None:
          "def f(n): return n and 1 + f(n - 1)\nt = threading.Thread(target=lambda: print(f(50000)))"
          "\nt.start()", 0, "50000\n", ""),
         ("import asyncio; print(asyncio.run(asyncio.sleep(0, 5)))", 0, "5\n", ""),
+        ("import asyncio; print(asyncio.run(asyncio.to_thread(abs, -5)))", 0, "5\n", ""),
         ("import json.tool, sqlite3, decimal, encodings.cp1252; print('in')", 0, "in\n", ""),
         ("from concurrent.futures import ThreadPoolExecutor as T\n"
          "print(sum(T(4).map(abs, range(9))))", 0, "36\n", ""),
