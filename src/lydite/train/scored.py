@@ -30,14 +30,18 @@ def reward_parts(
 ) -> tuple[Tensor, list[float]]:
     """``[P, G, R]`` and the weights ``[R]``: a reward's parts by name, and then what the objective
     added to it ``[P, G]``; NaN throughout where the whole could not be decided.
+
+    Parts with a weight are what the reward adds up; those inside them have none, and count with
+    them. A part that did not apply where the whole was decided added nothing: 0.
     """
     names = sorted({name for g in groups for v in g.verdicts for name in v.parts})
+    names = [name for name in names if name in weights] or names
     if not names:  # a verifier that gives one number
         values = [[[v.reward] for v in g.verdicts] for g in groups]
     else:
         values = [
             [
-                [None if v.reward is None else v.parts.get(name) for name in names]
+                [None if v.reward is None else v.parts.get(name) or 0.0 for name in names]
                 for v in g.verdicts
             ]
             for g in groups
