@@ -125,7 +125,7 @@ def _peer(database: Mapping[str, Any], case: Mapping[str, Any], rule: Rule) -> t
         raw.executescript(";\n".join(database["schema"]))
         for table, rows in database["rows"].items():
             places = ", ".join("?" * len(rows[0]))
-            raw.executemany(f"insert into {table} values ({places})", rows)
+            raw.executemany(f'insert into "{table}" values ({places})', rows)
         before = list(raw.iterdump())
         texts = [case["gold"], _query(case)]
         if rule is _test_suite:

@@ -10,7 +10,8 @@ from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.train.evaluate import Prompt, SamplingConfig, evaluate
 from lydite.train.rl import RLConfig, RLParts, RLTrainer
-from lydite.types import Completion, Message, Outcome, Problem, SamplingParams, Verdict
+from lydite.train.scored import reward_parts
+from lydite.types import Completion, Group, Message, Outcome, Problem, SamplingParams, Verdict
 
 
 class FakeEngine:
@@ -249,6 +250,22 @@ def test_gdpo_standardises_each_part_and_weighs_it():
     assert [len(row) for row in found] == [len(row) for row in rows]
     for ours, theirs in zip(found, rows, strict=True):
         assert ours == pytest.approx(theirs)
+
+
+def test_what_a_part_is_made_of_counts_with_it_and_what_does_not_apply_adds_nothing():
+    problem = Problem("a", "q", ())
+    parts = [
+        {"gate": 1.0, "gate.math": 1.0, "gate.math.x": None, "style": None},
+        {"gate": None, "gate.math": None, "style": 2.0},
+    ]
+    verdicts = [Verdict(Outcome.CORRECT, 1.0, parts=parts[0]),
+                Verdict(Outcome.CRASHED, None, parts=parts[1])]  # fmt: skip
+    group = Group(problem, [], verdicts)
+    penalty = torch.tensor([[0.0, -0.5]])
+    values, weights = reward_parts([group], {"style": 0.25}, penalty)
+    assert weights == [1.0, 0.25, 1.0]
+    assert values[0, 0].tolist() == [1.0, 0.0, 0.0]
+    assert values[0, 1, :2].isnan().all() and values[0, 1, 2] == -0.5
 
 
 def test_gdpo_takes_a_verifier_of_one_number():

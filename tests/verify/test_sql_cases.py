@@ -12,7 +12,9 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from lydite.verify.sql.check import Session
-from lydite.verify.sql.prepare import Options, Prepared, Source, prepare
+from lydite.verify.sql.engine import Limits
+from lydite.verify.sql.gold import expected_rows
+from lydite.verify.sql.prepare import Options, Prepared, Source, prepare, read_source, stable
 from lydite.verify.sql.statement import need_sqlglot
 from lydite.verify.sql.worker import engine_of
 
@@ -84,6 +86,44 @@ def test_declared_constraints_hold_in_every_variant() -> None:
         assert {row[2] for row in variant.contents["person"]} <= {*ids, None}
         assert {row[1] for row in variant.contents["task"]} <= set(ids)
         assert {row[2] for row in variant.contents["task"]} <= people
+
+
+def test_every_question_is_asked() -> None:
+    gold = "select p.name, sum(t.hours) from person p join task t on t.owner=p.id where p.pay>300"
+    _, prepared = session("staff", gold + " group by p.id order by p.hired")
+    assert {variant.kind for variant in prepared.variants} == {
+        "given", "row order", "boundaries", "other keys", "ties", "duplicates", "NULLs",
+        "no partner", "other values", "swapped values", "an empty table", "random rows",
+    }  # fmt: skip
+    given = prepared.variants[0].contents
+    kinds = {variant.kind: variant.contents for variant in prepared.variants}
+    assert {299, 300, 301} <= {row[3] for row in kinds["boundaries"]["person"]}
+    assert {row[0] for row in kinds["other keys"]["person"]}.isdisjoint(
+        row[0] for row in given["person"]
+    )
+    nulled = [v.contents for v in prepared.variants if v.kind == "NULLs"]
+    assert any(row[4] is None for contents in nulled for row in contents["person"])
+    assert [] in kinds["an empty table"].values()
+
+
+@pytest.mark.parametrize(
+    ("gold", "sure"),
+    [
+        ("select b from t where b = (select b from t order by a limit 1)", False),
+        ("select b from t where b = (select b from t order by a, b limit 1)", True),
+        ("select b from t order by a limit 1", True),
+        ("select b from t limit 2", True),
+        ("select b, max(a) from t", False),
+    ],
+)
+def test_a_reference_that_depends_on_how_rows_lie_is_known(gold: str, sure: bool) -> None:
+    engine, limits = engine_of("sqlite"), Limits.within(60.0)
+    source = Source(gold, ("create table t(a int, b int)",), {"t": [[1, 5], [1, 6], [0, None]]})
+    read, _, schema, contents = read_source(source, engine, OPTIONS, limits)
+    contents = {"t": [(1, 5), (1, 6)]}
+    connection = engine.load(schema, [contents])[0]
+    _, expected = expected_rows(read, connection, limits)
+    assert stable(read, engine, schema, contents, expected) is sure
 
 
 def test_observed_nulls_stay_where_they_are() -> None:

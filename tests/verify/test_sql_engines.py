@@ -114,6 +114,13 @@ def test_nor_reaches_anything_else(name: str, sql: str, tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_settings_of_duckdb_are_locked() -> None:
+    connection: Any = connect(engine_of("duckdb"))
+    for setting in ("enable_external_access = true", "memory_limit = '9GB'", "threads = 4"):
+        with pytest.raises(Exception, match="lock"):
+            connection._cursor.execute(f"set {setting}")
+
+
 def test_a_runaway_query_ends_at_its_deadline(engine: Engine) -> None:
     connection = connect(engine)
     for sql in (

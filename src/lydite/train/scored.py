@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,14 +30,18 @@ def reward_parts(
 ) -> tuple[Tensor, list[float]]:
     """``[P, G, R]`` and the weights ``[R]``: a reward's parts by name, and then what the objective
     added to it ``[P, G]``; NaN throughout where the whole could not be decided.
+
+    Parts inside others (``gate.math`` inside ``gate``) count with those. A part that did not apply
+    where the whole was decided added nothing: 0.
     """
-    names = sorted({name for g in groups for v in g.verdicts for name in v.parts})
+    every = {name for g in groups for v in g.verdicts for name in v.parts}
+    names = sorted(name for name in every if not _inside(name, every))
     if not names:  # a verifier that gives one number
         values = [[[v.reward] for v in g.verdicts] for g in groups]
     else:
         values = [
             [
-                [None if v.reward is None else v.parts.get(name) for name in names]
+                [None if v.reward is None else v.parts.get(name) or 0.0 for name in names]
                 for v in g.verdicts
             ]
             for g in groups
@@ -47,6 +51,12 @@ def reward_parts(
     parts = torch.tensor(numbers, dtype=penalty.dtype)
     given = [weights.get(name, 1.0) for name in names] or [1.0]
     return torch.cat([parts, penalty[:, :, None]], dim=2), [*given, 1.0]
+
+
+def _inside(name: str, names: Collection[str]) -> bool:
+    """Whether a part is inside another of these, as ``gate.sum.math`` is inside ``gate``."""
+    places = (index for index, sign in enumerate(name) if sign == ".")
+    return any(name[:place] in names for place in places)
 
 
 def why_idle(scored: Scored) -> str:

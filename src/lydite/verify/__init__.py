@@ -7,27 +7,47 @@ from lydite.verify.compose import ComposedVerifier
 from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.settings import (
     AnyReward,
+    CascadeConfig,
     CodeConfig,
     ExactConfig,
-    FormatConfig,
     FunctionConfig,
+    GateConfig,
     MathConfig,
     SqlConfig,
     VerifierConfig,
+)
+from lydite.verify.text_config import (
+    ChoiceConfig,
+    FormatConfig,
+    InstructionConfig,
+    JsonConfig,
+    LanguageConfig,
+    LengthConfig,
+    RegexConfig,
+    RepetitionConfig,
 )
 from lydite.verify.verifier import GoldFault, build, gold_error, verify_golds
 
 __all__ = [
     "AnyReward",
+    "CascadeConfig",
+    "ChoiceConfig",
     "CodeConfig",
     "ComposedVerifier",
     "ExactConfig",
     "FormatConfig",
     "FunctionConfig",
+    "GateConfig",
     "GoldFault",
+    "InstructionConfig",
+    "JsonConfig",
     "JudgeConfig",
+    "LanguageConfig",
+    "LengthConfig",
     "MathConfig",
     "PoolLimits",
+    "RegexConfig",
+    "RepetitionConfig",
     "SqlConfig",
     "VerifierConfig",
     "build",

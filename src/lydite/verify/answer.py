@@ -41,8 +41,11 @@ class _Box:
 
 
 _ENDING = re.compile(r"(?:<\|[^|<>]{1,40}\|>|</s>|<eos>)\Z")
-_TAGGED = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL | re.IGNORECASE)
-_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+_TAGGED = re.compile(
+    r"<(?:final_)?answer>((?:(?!<(?:final_)?answer>).)*?)</(?:final_)?answer>",
+    re.DOTALL | re.IGNORECASE,
+)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox|framebox)\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(
     r"\\boxed\s+(?P<content>[+-]?\\?\$?\d[\d,./]*|[A-Za-z](?![A-Za-z])|\\[A-Za-z]+(?:\{[^{}]{0,80}\})+)"
 )
@@ -55,7 +58,13 @@ _PHRASES = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|です|\n")
-_AFTERTHOUGHT = re.compile(r",?\s(?:because|since|which|where|as\s[a-z]+)\b.*", re.DOTALL)
+_AFTERTHOUGHT = re.compile(
+    r"(?:,?\s|\s*\()(?:because|since|which|where|as\s[a-z]+)\b.*|\s[-–—]+\s[A-Za-z]{2,}\s.*",
+    re.DOTALL,
+)
+_SUM = re.compile(
+    r"(?<![A-Za-z\d=])[-+*/×÷·().\d\s,$%]*\d\s*=\s*[-\d.,/$%]+(?:\s+[A-Za-z]+)?(?=[.!]?\Z)"
+)
 _DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
 _SIGNED_NUMBER = re.compile(
     r"(?<![A-Za-z0-9_.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
@@ -252,7 +261,7 @@ def _closing_statement(text: str) -> str | None:
     """The only number of the last sentence, or a last line that is itself short enough to be an
     answer.
     """
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip() not in ("", "```", "---")]
     if not lines or "\\boxed" in lines[-1]:
         return None
     line = lines[-1].strip().strip("*").strip()
@@ -261,6 +270,9 @@ def _closing_statement(text: str) -> str | None:
     chosen = _CHOSEN.search(sentence)
     if chosen is not None:
         return chosen[1]
+    added = _SUM.search(sentence[-200:])
+    if added is not None:
+        return added[0].strip()
     numbers = _SIGNED_NUMBER.findall(sentence)
     if len(numbers) == 1 and _WORD.search(sentence):
         return str(numbers[0])

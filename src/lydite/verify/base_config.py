@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Mapping
+
+from pydantic import Field, field_validator
 
 from lydite.config import Config
 from lydite.verify.answer import AnswerPlace, ThinkingRule
+
+Condition = str | int | float | bool
 
 
 class PoolLimits(Config):
@@ -39,6 +43,20 @@ class RewardConfig(Config):
     weight: float = Field(
         default=1.0, allow_inf_nan=False, description="Factor of this reward in the weighted sum."
     )
+    when: Mapping[str, Condition | list[Condition]] | None = Field(
+        default=None,
+        description="The problems that it applies to, by the value of a column or one of several: "
+        "`{tag: math}`, `{tag: [math, logic], level: 3}`. All of them by default.",
+    )
+
+    @field_validator("when")
+    @classmethod
+    def _says_something(
+        cls, when: Mapping[str, Condition | list[Condition]] | None
+    ) -> Mapping[str, Condition | list[Condition]] | None:
+        if when is not None and (not when or any(value == [] for value in when.values())):
+            raise ValueError("name a column and its value, such as {tag: math}; or leave it out")
+        return when
 
 
 class AnswerConfig(RewardConfig):

@@ -117,6 +117,8 @@ class Comparison:
                 return gold, values[-1]
         elif not isinstance(answer, Relation) and (wanted := assignment(gold)):
             return read_value(wanted[1]), answer
+        elif not isinstance(answer, Relation) and (named_value := labelled(gold)) is not None:
+            return read_value(named_value), answer
         return gold, answer
 
     def _relation(self, gold: Value, answer: Value) -> bool:

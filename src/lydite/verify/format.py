@@ -3,55 +3,68 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from lydite.types import Outcome, Problem
 from lydite.verify.answer import CLOSE_THINK, OPEN_THINK, after_thinking, last_boxed
 from lydite.verify.score import Score
-from lydite.verify.settings import FormatConfig
+from lydite.verify.text_config import FormatConfig
 
 _ANSWER_TAG = re.compile(r"</?answer>")
 
 
-def malformed(text: str, thinking: str = "required", answer: str = "any") -> str | None:
+def malformed(
+    text: str, thinking: str = "required", answer: str = "any", opening: str = "auto"
+) -> str | None:
     """What is wrong with the structure, or ``None``.
 
-    A thought is one ``</think>``, before it at most one ``<think>`` with nothing in front, and
-    something that is not a space in between; templates that prefill ``<think>`` leave the opening
-    one out. The settings are those of :class:`~lydite.verify.settings.FormatConfig`.
+    A thought is one ``</think>``, before it at most one ``<think>`` with nothing in front, and at
+    least a letter or digit in between: points, spaces and signs without width are no thought.
+    Templates that prefill ``<think>`` leave the opening one out of the completion. The settings are
+    those of :class:`~lydite.verify.text_config.FormatConfig`.
     """
     opened, closed = text.count(OPEN_THINK), text.count(CLOSE_THINK)
     if thinking == "forbidden" and (opened or closed):
         return "there is a thought"
     if thinking == "required" or opened or closed:
-        wrong = _malformed_thought(text, opened, closed)
+        wrong = _malformed_thought(text, opened, closed, opening)
         if wrong is not None:
             return wrong
     spoken = after_thinking(text).text or ""
-    if answer == "any" and not spoken.strip():
+    if answer == "any" and not _seen(spoken):
         return "nothing follows the thought" if closed else "the completion is empty"
-    if answer == "boxed" and not (last_boxed(spoken) or "").strip():
+    if answer == "boxed" and not _seen(last_boxed(spoken) or ""):
         return "there is no \\boxed{} with an answer after the thought"
     if answer == "tag":
         tags = _ANSWER_TAG.findall(spoken)
         if tags != ["<answer>", "</answer>"] or _ANSWER_TAG.search(text[: len(text) - len(spoken)]):
             return "there is not exactly one <answer>…</answer> after the thought"
-        if not spoken.partition("<answer>")[2].partition("</answer>")[0].strip():
+        if not _seen(spoken.partition("<answer>")[2].partition("</answer>")[0]):
             return "the <answer>…</answer> is empty"
     return None
 
 
-def _malformed_thought(text: str, opened: int, closed: int) -> str | None:
+def _malformed_thought(text: str, opened: int, closed: int, opening: str) -> str | None:
     if closed != 1:
         return "the thought is never closed" if closed == 0 else f"</think> occurs {closed} times"
     if opened > 1:
         return f"<think> occurs {opened} times"
+    if opening == "written" and not opened:
+        return "<think> is missing"
+    if opening == "prefilled" and opened:
+        return "<think> is opened again after the prompt opened it"
     thought = text.partition(CLOSE_THINK)[0]
     if opened:
         before, tag, thought = thought.partition(OPEN_THINK)
         if not tag or before.strip():
             return "<think> does not come first"
-    return None if thought.strip() else "the thought is empty"
+    return None if any(map(str.isalnum, thought)) else "the thought is empty"
+
+
+def _seen(text: str) -> bool:
+    """Whether anything in a text can be seen: spaces and signs without width cannot."""
+    return any(not c.isspace() and unicodedata.category(c) not in ("Cf", "Cc") for c in text)
 
 
 class FormatReward:
@@ -72,7 +85,7 @@ class FormatReward:
         return [None] * len(problems)
 
     def _score(self, text: str) -> Score:
-        wrong = malformed(text, self._config.thinking, self._config.answer)
+        wrong = malformed(text, self._config.thinking, self._config.answer, self._config.opening)
         return Score(
             Outcome.CORRECT if wrong is None else Outcome.WRONG,
             1.0 if wrong is None else 0.0,

@@ -143,6 +143,11 @@ def call_function(function: RewardFunction, name: str, call: Call) -> list[float
             The line names the function and the problem.
     """
     where = f"on problem {call.problem_id}"
+    if inspect.isclass(function):
+        raise UserError(
+            f"reward function {name} is a class; give an object of it, or a function that makes "
+            "one and calls it"
+        )
     arguments = _arguments(function, name, call)
     try:
         returned = function(**arguments)
@@ -156,6 +161,11 @@ def call_function(function: RewardFunction, name: str, call: Call) -> list[float
     if hasattr(returned, "tolist"):
         returned = returned.tolist()
     count = len(call.completions)
+    if inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        raise UserError(
+            f"reward function {name} is a generator {where}; return a list of {count} numbers "
+            "instead of yielding them"
+        )
     if isinstance(returned, str | bytes | Mapping) or not isinstance(returned, Sequence):
         raise UserError(
             f"reward function {name} returned {type(returned).__name__} {where}; return a list "

@@ -123,7 +123,7 @@ _WRAPPED = re.compile(
     r"\\(?:math|text)(?:bf|rm|sf|it|tt|normal)\s*\{([^{}A-Za-z]*|\\[a-z]+\{[^{}]*\}\{[^{}]*\})\}"
 )
 _WRAPPED_DIGITS = re.compile(rf"\\(?:{_FONTS})\s*\{{\s*([-\d.,:/]+|[A-J](?:\s*,\s*[A-J])+)\s*\}}")
-TRAILING = " \t\n.,;:。，；！"
+TRAILING = " \t\n.,;:。，；！✓✔✅"
 _MARKUP = re.compile(r"[\\~{^]|\.\.")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from lydite.types import Outcome, Problem
@@ -11,13 +11,20 @@ from lydite.types import Outcome, Problem
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Unweighted. ``reward`` is ``None`` when it could not be decided; ``seconds`` is its cost."""
+    """Unweighted. ``reward`` is ``None`` when it could not be decided; ``seconds`` is its cost.
+
+    ``applies`` is false where the reward has nothing to say of this problem: it is left out of the
+    sum, and that is no failure. ``parts`` are the rewards inside this one, by name, ``None`` where
+    one was not asked or could not decide.
+    """
 
     outcome: Outcome
     reward: float | None
     answer: str | None = None
     detail: str = ""
     seconds: float = 0.0
+    applies: bool = True
+    parts: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class Reward(Protocol):
@@ -37,6 +44,19 @@ class Reward(Protocol):
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """For each problem why its reference cannot be used, or ``None`` if it can."""
+        ...
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A reward that compares a completion with the others of its problem. It is asked after all
+    others, and told what they came to.
+    """
+
+    def compare(
+        self, problems: Sequence[Problem], texts: Sequence[str], outcomes: Sequence[Outcome]
+    ) -> list[Score]:
+        """One score per completion, in order. The completions of a problem stand side by side."""
         ...
 
 

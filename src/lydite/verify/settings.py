@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
 from lydite.config import Config
 from lydite.verify.answer import AnswerType, ThinkingRule
 from lydite.verify.base_config import AnswerConfig, PoolLimits, RewardConfig
 from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.sandbox.program import SandboxLimits
+from lydite.verify.text_config import (
+    ChoiceConfig,
+    FormatConfig,
+    InstructionConfig,
+    JsonConfig,
+    LanguageConfig,
+    LengthConfig,
+    RegexConfig,
+    RepetitionConfig,
+)
 
 
 class MathConfig(AnswerConfig):
@@ -100,21 +111,6 @@ class SqlConfig(RewardConfig):
     )
 
 
-class FormatConfig(RewardConfig):
-    """1 if the completion has the demanded structure, else 0."""
-
-    kind: Literal["format"] = Field(default="format", description="Structure of the completion.")
-    thinking: Literal["required", "optional", "forbidden"] = Field(
-        default="required",
-        description="Whether one non-empty thought, closed by </think>, must come first.",
-    )
-    answer: Literal["any", "boxed", "tag", "none"] = Field(
-        default="any",
-        description="What must follow the thought: some text, a \\boxed{}, one "
-        "<answer>…</answer>, or nothing.",
-    )
-
-
 class FunctionConfig(RewardConfig):
     """Whatever a plain Python function says."""
 
@@ -139,7 +135,8 @@ class FunctionConfig(RewardConfig):
     def _spell(self, function: str | Callable[..., Any]) -> str:
         if isinstance(function, str):
             return function
-        owner = function if hasattr(function, "__qualname__") else type(function)
+        bare = unwrapped(function)
+        owner = bare if hasattr(bare, "__qualname__") else type(bare)
         return f"{owner.__module__}:{owner.__qualname__}"
 
 
@@ -203,10 +200,87 @@ class CodeConfig(RewardConfig):
     )
 
 
+def _listed(value: Any) -> Any:
+    """One thing as a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _expand_reward(reward: Any) -> Any:
+    if isinstance(reward, str):
+        return {"kind": "function", "function": reward} if ":" in reward else {"kind": reward}
+    if callable(reward) and not isinstance(reward, RewardConfig):
+        return {"kind": "function", "function": reward}
+    return reward
+
+
+class GateConfig(RewardConfig):
+    """The sum of the rewards under ``then``, if what is under ``require`` holds first."""
+
+    kind: Literal["gate"] = Field(default="gate", description="Rewards behind a condition.")
+    require: Annotated[list[AnyReward], BeforeValidator(_listed)] = Field(
+        min_length=1,
+        description="What must hold, one reward or a list of which each must: `format`.",
+    )
+    then: Annotated[list[AnyReward], BeforeValidator(_listed)] = Field(
+        min_length=1,
+        description="What is paid then, one reward or a list whose weighted sum it is: `math`.",
+    )
+    at_least: float = Field(
+        default=1.0,
+        allow_inf_nan=False,
+        description="What a required reward must pay, its weight aside, to hold.",
+    )
+    otherwise: float = Field(
+        default=0.0,
+        allow_inf_nan=False,
+        description="What is paid where one does not hold. Such a completion is not correct.",
+    )
+
+
+class CascadeConfig(RewardConfig):
+    """What the first reward says that can decide."""
+
+    kind: Literal["cascade"] = Field(
+        default="cascade", description="The first of several that decides."
+    )
+    rewards: list[AnyReward] = Field(
+        min_length=2,
+        description="In the order in which they are asked: `[exact, math]`. One that cannot decide "
+        "(crashed, ungradable) or does not apply hands over to the next.",
+    )
+    pass_on: Annotated[
+        list[Literal["wrong", "unparseable", "timeout"]], BeforeValidator(_listed)
+    ] = Field(
+        default_factory=list,
+        description="Other outcomes that are handed to the next: with `wrong`, a completion is "
+        "refused only by the last.",
+    )
+
+
 AnyReward = Annotated[
-    MathConfig | ExactConfig | SqlConfig | CodeConfig | FormatConfig | JudgeConfig | FunctionConfig,
-    Field(discriminator="kind"),
+    Annotated[
+        MathConfig
+        | ExactConfig
+        | ChoiceConfig
+        | SqlConfig
+        | CodeConfig
+        | JsonConfig
+        | RegexConfig
+        | InstructionConfig
+        | FormatConfig
+        | LanguageConfig
+        | LengthConfig
+        | RepetitionConfig
+        | JudgeConfig
+        | FunctionConfig
+        | GateConfig
+        | CascadeConfig,
+        Field(discriminator="kind"),
+    ],
+    BeforeValidator(_expand_reward),
 ]
+GateConfig.model_rebuild()
+CascadeConfig.model_rebuild()
 
 
 def _math_alone() -> list[AnyReward]:
@@ -242,28 +316,81 @@ class VerifierConfig(Config):
             }
         if not isinstance(value, Mapping) or "rewards" not in value:
             return value
-        rewards = value["rewards"]
-        listed = list(rewards) if isinstance(rewards, list | tuple) else [rewards]
-        return {**value, "rewards": [_expand_reward(reward) for reward in listed]}
+        rewards = _listed(value["rewards"])
+        _check_depth(rewards)
+        return {**value, "rewards": rewards}
 
     @model_validator(mode="after")
-    def _names_differ(self) -> VerifierConfig:
-        names = reward_names(self.rewards)
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two rewards are named {twice!r}; give one of them another `name`")
+    def _fits_together(self) -> VerifierConfig:
+        for names in (reward_names(each) for each in _lists_of(self.rewards)):
+            twice = next((name for name in names if names.count(name) > 1), None)
+            if twice is not None:
+                raise ValueError(
+                    f"two rewards are named {twice!r}; give one of them another `name`"
+                )
+        grouped = [
+            r for r in all_rewards(self.rewards) if isinstance(r, LengthConfig) and r.grouped
+        ]
+        if len(grouped) > sum(any(each is reward for reward in self.rewards) for each in grouped):
+            raise ValueError(
+                f"length: rule {grouped[0].rule} compares the correct completions of a problem, so "
+                "it stands beside the other rewards, not inside one"
+            )
+        if grouped and all(isinstance(reward, FORM_ONLY) for reward in self.rewards):
+            raise ValueError(
+                f"length: rule {grouped[0].rule} needs a reward beside it that says which "
+                "completions are correct, such as math"
+            )
         return self
 
 
-def _expand_reward(reward: Any) -> Any:
-    if isinstance(reward, str):
-        return {"kind": "function", "function": reward} if ":" in reward else {"kind": reward}
-    if callable(reward) and not isinstance(reward, RewardConfig):
-        return {"kind": "function", "function": reward}
-    return reward
+FORM_ONLY = (FormatConfig, LanguageConfig, LengthConfig, RepetitionConfig)
+"""Rewards that say nothing of whether a completion is correct."""
+
+MAX_NESTING = 4
+"""How deep rewards may stand inside rewards."""
+
+_INNER = ("require", "then", "rewards")
 
 
-def reward_names(rewards: list[Any]) -> list[str]:
+def _check_depth(rewards: Any) -> None:
+    level = list(rewards)
+    for _ in range(MAX_NESTING):
+        level = [
+            inner
+            for reward in level
+            if isinstance(reward, Mapping)
+            for key in _INNER
+            for inner in _listed(reward.get(key, []))
+        ]
+    if level:
+        raise ValueError(f"rewards stand more than {MAX_NESTING} deep inside each other")
+
+
+def inner_rewards(reward: AnyReward) -> list[list[AnyReward]]:
+    """The lists of rewards that a reward combines."""
+    if isinstance(reward, GateConfig):
+        return [reward.require, reward.then]
+    return [reward.rewards] if isinstance(reward, CascadeConfig) else []
+
+
+def _lists_of(rewards: list[AnyReward]) -> Iterator[list[AnyReward]]:
+    """The list, and for each reward the lists that share its name space, at any depth."""
+    yield rewards
+    for reward in rewards:
+        inner = [each for listed in inner_rewards(reward) for each in listed]
+        yield from _lists_of(inner) if inner else ()
+
+
+def all_rewards(rewards: Sequence[AnyReward]) -> Iterator[AnyReward]:
+    """Every reward, those inside others after them."""
+    for reward in rewards:
+        yield reward
+        for each in inner_rewards(reward):
+            yield from all_rewards(each)
+
+
+def reward_names(rewards: Sequence[Any]) -> list[str]:
     """The names that rewards are logged under: their own, else the function's, else their kind."""
     return [
         reward.name
@@ -276,4 +403,12 @@ def function_name(function: str | Callable[..., Any]) -> str:
     """``score`` of ``my_rewards.py:score`` or of the function itself."""
     if isinstance(function, str):
         return function.rpartition(":")[2] or function
-    return str(getattr(function, "__name__", type(function).__name__))
+    bare = unwrapped(function)
+    return str(getattr(bare, "__name__", type(bare).__name__))
+
+
+def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a ``functools.partial`` was made of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function

@@ -22,7 +22,7 @@ from lydite.verify.compose import ComposedVerifier
 from lydite.verify.function import TRIED, FunctionReward
 from lydite.verify.rows import Row, count_rows, read_rows
 from lydite.verify.score import Reports, Table
-from lydite.verify.settings import FunctionConfig, VerifierConfig
+from lydite.verify.settings import FunctionConfig, VerifierConfig, all_rewards
 from lydite.verify.verifier import build
 
 Progress = Callable[[int, int], None]
@@ -113,9 +113,9 @@ def _try_functions(verifier: ComposedVerifier, path: Path) -> None:
     a file of one completion a problem would not tell that it returns one number for any list.
     """
     problems = [row.problem for row in islice(read_rows(path), TRIED)]
-    for reward in verifier.rewards:
-        if isinstance(reward, FunctionReward):
-            reward.check_golds(problems)
+    for part in verifier.leaves:
+        if isinstance(part.reward, FunctionReward):
+            part.check_golds(problems)
 
 
 def _threads(config: VerifierConfig) -> int:
@@ -124,7 +124,7 @@ def _threads(config: VerifierConfig) -> int:
     """
     inline = any(
         isinstance(reward, FunctionConfig) and reward.isolation == "inline"
-        for reward in config.rewards
+        for reward in all_rewards(config.rewards)
     )
     return 1 if inline else 2 * config.limits.workers + 2
 

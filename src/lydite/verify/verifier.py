@@ -10,27 +10,47 @@ from dataclasses import dataclass
 from lydite.config import UserError
 from lydite.types import Problem, Verifier
 from lydite.verify.base_config import PoolLimits
+from lydite.verify.branch import CascadeReward, GateReward
+from lydite.verify.choice import ChoiceReward
 from lydite.verify.code.reward import CodeReward
-from lydite.verify.compose import ComposedVerifier
+from lydite.verify.compose import ComposedVerifier, Part
 from lydite.verify.final import MATH_HANDLER, ExactReward, MathReward
 from lydite.verify.format import FormatReward
 from lydite.verify.function import FunctionReward, function_handler
+from lydite.verify.instruction import SCHEMA_HANDLER, InstructionReward
+from lydite.verify.json_reward import JsonReward
 from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.judge.reward import JudgeReward
+from lydite.verify.language import LanguageReward
+from lydite.verify.length import GroupLengthReward, LengthReward
 from lydite.verify.pool import Handler, Pool
+from lydite.verify.regex import RegexReward, regex_handler
+from lydite.verify.repetition import RepetitionReward
 from lydite.verify.score import Reward
 from lydite.verify.settings import (
     AnyReward,
+    CascadeConfig,
     CodeConfig,
     ExactConfig,
-    FormatConfig,
     FunctionConfig,
+    GateConfig,
     MathConfig,
     SqlConfig,
     VerifierConfig,
+    inner_rewards,
     reward_names,
 )
 from lydite.verify.sql.reward import SqlReward, sql_handler
+from lydite.verify.text_config import (
+    ChoiceConfig,
+    FormatConfig,
+    InstructionConfig,
+    JsonConfig,
+    LanguageConfig,
+    LengthConfig,
+    RegexConfig,
+    RepetitionConfig,
+)
 
 __all__ = ["GoldFault", "VerifierConfig", "build", "gold_error", "verify_golds"]
 
@@ -55,21 +75,9 @@ def build(config: VerifierConfig, problems: Sequence[Problem] | None = None) -> 
     Raises:
         UserError: a reward function cannot be loaded, or references cannot be used.
     """
-    handlers = [
-        _handler(reward, name)
-        for reward, name in zip(config.rewards, reward_names(config.rewards), strict=True)
-    ]
-    needed = [handler for handler in handlers if handler is not None]
-    pool = Pool(needed, config.limits.workers, config.limits.memory_mb) if needed else None
-    rewards: list[Reward] = []
-    for reward, name, handler in zip(
-        config.rewards, reward_names(config.rewards), handlers, strict=True
-    ):
-        number = needed.index(handler) if handler is not None else -1
-        rewards.append(
-            _BUILDERS[reward.kind](reward, name, pool if handler else None, number, config.limits)
-        )
-    verifier = ComposedVerifier(rewards, pool)
+    handlers = _handlers(config.rewards)
+    pool = Pool(handlers, config.limits.workers, config.limits.memory_mb) if handlers else None
+    verifier = ComposedVerifier(_parts(config.rewards, pool, handlers, config.limits), pool)
     if problems is not None:
         faults = verify_golds(verifier, problems)
         if faults:
@@ -78,15 +86,65 @@ def build(config: VerifierConfig, problems: Sequence[Problem] | None = None) -> 
     return verifier
 
 
+def _handlers(rewards: Sequence[AnyReward]) -> list[Handler]:
+    """What the rewards run in the workers, those inside others included; each once."""
+    found: list[Handler] = []
+    for listed in (rewards, *(each for reward in rewards for each in inner_rewards(reward))):
+        if listed is not rewards:
+            inner = _handlers(listed)
+        else:
+            named = zip(rewards, reward_names(rewards), strict=True)
+            inner = [h for reward, name in named if (h := _handler(reward, name)) is not None]
+        found += [handler for handler in inner if handler not in found]
+    return found
+
+
 def _handler(reward: AnyReward, name: str) -> Handler | None:
     """What a reward runs in the workers, if anything."""
     if isinstance(reward, MathConfig):
         return MATH_HANDLER
     if isinstance(reward, SqlConfig):
         return sql_handler(reward)
+    if isinstance(reward, JsonConfig | InstructionConfig):
+        return SCHEMA_HANDLER
+    if isinstance(reward, RegexConfig):
+        return regex_handler(reward)
     if isinstance(reward, FunctionConfig) and reward.isolation == "process":
         return function_handler(reward.function, name)
     return None
+
+
+def _parts(
+    rewards: Sequence[AnyReward],
+    pool: Pool | None,
+    handlers: Sequence[Handler],
+    limits: PoolLimits,
+) -> list[Part]:
+    """The rewards in their places, those inside others built first."""
+    return [
+        Part(
+            _reward(reward, name, pool, handlers, limits),
+            () if reward.when is None else (reward.when,),
+        )
+        for reward, name in zip(rewards, reward_names(rewards), strict=True)
+    ]
+
+
+def _reward(
+    reward: AnyReward,
+    name: str,
+    pool: Pool | None,
+    handlers: Sequence[Handler],
+    limits: PoolLimits,
+) -> Reward:
+    inner = [_parts(listed, pool, handlers, limits) for listed in inner_rewards(reward)]
+    if isinstance(reward, GateConfig):
+        return GateReward(reward, name, *inner)
+    if isinstance(reward, CascadeConfig):
+        return CascadeReward(reward, name, *inner)
+    handler = _handler(reward, name)
+    number = -1 if handler is None else handlers.index(handler)
+    return _BUILDERS[reward.kind](reward, name, None if handler is None else pool, number, limits)
 
 
 def _math(
@@ -138,6 +196,55 @@ def _judge(
     return JudgeReward(config, name)
 
 
+def _choice(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, ChoiceConfig)
+    return ChoiceReward(config, name)
+
+
+def _json(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, JsonConfig) and pool is not None
+    return JsonReward(config, name, pool, handler, limits.seconds)
+
+
+def _regex(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, RegexConfig) and pool is not None
+    return RegexReward(config, name, pool, handler, limits.seconds)
+
+
+def _instruction(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, InstructionConfig) and pool is not None
+    return InstructionReward(config, name, pool, handler, limits.seconds)
+
+
+def _language(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, LanguageConfig)
+    return LanguageReward(config, name)
+
+
+def _length(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, LengthConfig)
+    return GroupLengthReward(config, name) if config.grouped else LengthReward(config, name)
+
+
+def _repetition(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, RepetitionConfig)
+    return RepetitionReward(config, name)
+
+
 _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Reward]] = {
     "math": _math,
     "exact": _exact,
@@ -146,6 +253,13 @@ _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Re
     "function": _function,
     "code": _code,
     "judge": _judge,
+    "choice": _choice,
+    "json": _json,
+    "regex": _regex,
+    "instruction": _instruction,
+    "language": _language,
+    "length": _length,
+    "repetition": _repetition,
 }
 
 
@@ -158,11 +272,10 @@ def verify_golds(verifier: Verifier, problems: Sequence[Problem]) -> list[GoldFa
     if not isinstance(verifier, ComposedVerifier):
         return []
     problems = [p for p in problems if p.reference is not None or p.worked is None]
-    columns = [reward.check_golds(problems) for reward in verifier.rewards]
     return [
         GoldFault(problem.id, problem.reference, reason)
-        for problem, *reasons in zip(problems, *columns, strict=True)
-        if (reason := next((reason for reason in reasons if reason is not None), None)) is not None
+        for problem, reason in zip(problems, verifier.gold_faults(problems), strict=True)
+        if reason is not None
     ]
 
 
