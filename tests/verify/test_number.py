@@ -68,6 +68,8 @@ def test_percent() -> None:
     assert not _same("3", "300")
     assert not _same("3", "0.03")
     assert not _same(r"25\%", r"0.25\%")
+    assert not _same("0.25", r"0.25\%")
+    assert not _same(r"0.5\%", "0.5")
 
 
 def test_only_a_long_decimal_is_a_rounding() -> None:
