@@ -342,3 +342,10 @@ def limited(file: Path, out: Path, said: Path) -> None:
 def test_the_version_is_the_packages_own(cli: Any) -> None:
     result = cli("--version")
     assert result.exit_code == 0 and result.stdout.strip() == lydite.__version__
+
+
+def test_the_package_runs_as_a_module() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "lydite", "--version"], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.strip() == lydite.__version__, ran.stderr
