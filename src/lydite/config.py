@@ -119,6 +119,8 @@ def _explain(config: type[Config], error: ValidationError, source: str, values: 
         return f"{prefix}unknown key {where!r}; {hint}"
     if first["type"] == "missing":
         return f"{prefix}{where}: required, and not given"
+    if first["type"] == "union_tag_not_found":
+        return f"{prefix}{where}: say which by `{first['ctx']['discriminator'].strip(chr(39))}:`"
     if first["type"] == "union_tag_invalid":
         tag, kinds = str(first["ctx"]["tag"]), str(first["ctx"]["expected_tags"])
         near = difflib.get_close_matches(tag, re.findall(r"'(\w+)'", kinds), n=1, cutoff=0.5)

@@ -14,6 +14,8 @@ from lydite.verify.format import malformed
         ("<think>hm</think><answer>7</answer>", "required", "tag"),
         ("<think>hm</think>", "required", "none"),
         ("7", "optional", "any"),
+        ("<think>思う</think> ∅", "required", "any"),
+        ("<think>hm</think> 7", "required", "none"),
         ("<think>hm</think> 7", "optional", "any"),
         ("7", "forbidden", "any"),
     ],
@@ -42,7 +44,27 @@ def test_well_formed(text: str, thinking: str, answer: str) -> None:
         ("<think>a", "optional", "any"),
         ("<think>a</think> 7", "forbidden", "any"),
         ("", "optional", "any"),
+        ("<think>...</think> 7", "required", "any"),
+        ("<think>\u200b \u2060</think> 7", "required", "any"),
+        ("<think>hm</think> \u200b", "required", "any"),
+        ("<think>hm</think> \\boxed{\u200b}", "required", "boxed"),
+        ("<think>hm</think> <|im_end|>", "required", "any"),
     ],
 )
 def test_malformed(text: str, thinking: str, answer: str) -> None:
     assert malformed(text, thinking, answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "opening", "well"),
+    [
+        ("<think>hm</think> 7", "auto", True),
+        ("hm</think> 7", "auto", True),
+        ("<think>hm</think> 7", "written", True),
+        ("hm</think> 7", "written", False),
+        ("hm</think> 7", "prefilled", True),
+        ("<think>hm</think> 7", "prefilled", False),
+    ],
+)
+def test_who_opens_the_thought(text: str, opening: str, well: bool) -> None:
+    assert (malformed(text, "required", "any", opening) is None) is well

@@ -1,6 +1,7 @@
 """Plain functions keep the field's signature; what they do wrong is said in one line."""
 
 import asyncio
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,96 @@ def test_what_cannot_be_sent_says_so() -> None:
     assert (
         build(VerifierConfig.model_validate(inline)).verify([problem("a")], ["x"])[0].reward == 1.0
     )
+
+
+class Bonus:
+    """A reward that is an object."""
+
+    def __init__(self, size: float) -> None:
+        self.size = size
+
+    async def __call__(self, completions: list[str], **columns: Any) -> list[float]:
+        await asyncio.sleep(0)
+        return [self.size * len(c) for c in completions]
+
+    def score(self, completions: list[str]) -> list[float]:
+        return [self.size] * len(completions)
+
+
+def scaled(completions: list[str], size: float) -> list[float]:
+    return [size] * len(completions)
+
+
+async def scaled_later(completions: list[str], size: float) -> list[float]:
+    await asyncio.sleep(0)
+    return [size] * len(completions)
+
+
+def doubled(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> list[float]:
+        return [2 * value for value in function(*args, **kwargs)]
+
+    return call
+
+
+@doubled
+def decorated(completions: list[str]) -> list[float]:
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_whatever_can_be_called(isolation: str) -> None:
+    given = {
+        "Bonus": (Bonus(2.0), 4.0),
+        "score": (Bonus(3.0).score, 3.0),
+        "scaled": (functools.partial(scaled, size=4.0), 4.0),
+        "scaled_later": (functools.partial(scaled_later, size=5.0), 5.0),
+        "decorated": (decorated, 2.0),
+    }
+    rewards = [
+        {"kind": "function", "function": function, "isolation": isolation}
+        for function, _ in given.values()
+    ]
+    config = VerifierConfig.model_validate({"rewards": rewards, "limits": {"workers": 1}})
+    verifier = build(config, [problem("a")])
+    verdict = verifier.verify([problem("a")], ["ab"])[0]
+    verifier.close()
+    assert verdict.parts == {name: paid for name, (_, paid) in given.items()}
+
+
+def _yields(completions: list[str]) -> Any:
+    yield from [1.0] * len(completions)
+
+
+async def _yields_later(completions: list[str]) -> Any:
+    yield 1.0
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (_yields, "is a generator on problem a; return a list of 2 numbers"),
+        (_yields_later, "is a generator on problem a; return a list of 2 numbers"),
+        (Bonus, "reward function Bonus is a class; give an object of it"),
+    ],
+)
+def test_what_is_no_reward_function_is_one_line(function: Any, said: str, isolation: str) -> None:
+    reward = {"kind": "function", "function": function, "isolation": isolation}
+    config = {"rewards": [reward], "limits": {"workers": 1}}
+    with pytest.raises(UserError, match=said) as caught:
+        build(VerifierConfig.model_validate(config), [problem("a")])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_async_function_that_never_ends_costs_its_limit() -> None:
+    async def hangs(completions: list[str]) -> list[float]:
+        await asyncio.sleep(3600)
+        return [1.0] * len(completions)
+
+    config = {"rewards": [hangs], "limits": {"seconds": 0.5, "workers": 1}}
+    verifier = build(VerifierConfig.model_validate(config))
+    verdict = verifier.verify([problem("a")], ["x"])[0]
+    verifier.close()
+    assert (verdict.outcome, verdict.reward) == (Outcome.CRASHED, None)

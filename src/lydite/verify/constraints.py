@@ -58,9 +58,12 @@ class Constraints(Config):
     a number for exactly so many.
     """
 
-    words: Count | None = Field(default=None, description="Words, parted by spaces.")
+    words: Count | None = Field(
+        default=None, description="Words, parted by spaces; the marks of lists are none."
+    )
     sentences: Count | None = Field(
-        default=None, description="Sentences, ended by a full stop, question or exclamation mark."
+        default=None,
+        description="Sentences, ended by a full stop, question or exclamation mark, or a line.",
     )
     paragraphs: Count | None = Field(default=None, description="Paragraphs, parted by empty lines.")
     bullets: Count | None = Field(

@@ -27,15 +27,21 @@ ENOUGH_OF_LANGUAGE = 0.9
 
 _SENTENCE_END = re.compile(r"[.!?…]+[\"'”’)\]]{0,3}(?=\s|\Z)|[。！？]+|\n")
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|Mr|Mrs|Ms|Dr|No)\.(?=\s)")
-_BULLET = re.compile(r"^[ \t]*(?:[-*•–]|\d{1,3}[.)])[ \t]+\S", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*(?:[-*•–]|\d{1,3}[.)])[ \t]+(?=\S)", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,200}\](?!\()")
 _HIGHLIGHT = re.compile(r"(?<![*\w])(\*{1,3})(?=[^\s*])[^*\n]{1,500}(?<=[^\s*])\1(?![*\w])")
 _CAPITALS = re.compile(r"\b[A-Z][A-Z'’-]*[A-Z]\b")
 
+
+def _filled(parts: Sequence[str]) -> int:
+    """How many hold a letter or digit."""
+    return sum(any(map(str.isalnum, part)) for part in parts)
+
+
 COUNTERS: dict[str, Callable[[str], int]] = {
-    "words": lambda text: sum(any(c.isalnum() for c in word) for word in text.split()),
-    "sentences": lambda text: sum(
-        any(c.isalnum() for c in part) for part in _SENTENCE_END.split(_ABBREVIATION.sub(" ", text))
+    "words": lambda text: _filled(_BULLET.sub("", text).split()),
+    "sentences": lambda text: _filled(
+        _SENTENCE_END.split(_ABBREVIATION.sub(" ", _BULLET.sub("", text)))
     ),
     "paragraphs": lambda text: sum(bool(p.strip()) for p in re.split(r"\n[ \t]*\n", text)),
     "bullets": lambda text: len(_BULLET.findall(text)),
