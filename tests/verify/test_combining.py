@@ -9,6 +9,7 @@ from lydite.types import Outcome, Problem
 from lydite.verify import ComposedVerifier, VerifierConfig, build, verify_golds
 from lydite.verify.branch import CascadeReward, GateReward
 from lydite.verify.compose import Part
+from lydite.verify.describe import describe_rewards
 from lydite.verify.score import Score
 from lydite.verify.settings import CascadeConfig, GateConfig
 
@@ -209,3 +210,25 @@ def test_nesting_has_an_end() -> None:
         reward = {"kind": "gate", "require": "format", "then": reward}
     with pytest.raises(UserError, match="more than 4 deep"):
         validate(VerifierConfig, {"rewards": [reward]})
+
+
+def test_described_for_a_dry_run() -> None:
+    settings = [
+        {"kind": "cascade", "rewards": ["exact", "math"], "pass_on": "wrong"},
+        {
+            "kind": "gate",
+            "name": "style",
+            "weight": 0.5,
+            "require": ["format", {"kind": "language", "others": []}],
+            "then": [{"kind": "repetition", "weight": 2, "name": "loops"}],
+            "at_least": 0.9,
+            "otherwise": -1,
+            "when": {"tag": ["math", "code"], "level": 3},
+        },
+    ]
+    problems = [A, Problem("b", "q", (), "1", tag="code", fields={"level": 3})]
+    assert describe_rewards(VerifierConfig.model_validate(settings), problems) == [
+        "cascade (exact, else math; wrong is passed on)",
+        "0.5 × style (2 × loops (repetition) if format ≥ 0.9 and language ≥ 0.9, else -1) "
+        "when tag is math or code and level is 3: 1 of 2 problems",
+    ]

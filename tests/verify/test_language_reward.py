@@ -22,7 +22,8 @@ def needs_lingua() -> None:
 def test_what_counts_as_a_word() -> None:
     text = (
         "So $x + total = 3$ and `for word in words` and \\frac{alpha}{2} x 12 kg3 is fine.\n"
-        "```python\nprint(hello)\n```\nSee https://example.com/some/page don't \\(a text\\) <b>go</b>"
+        "```python\nprint(hello)\n```\n"
+        "See https://example.com/some/page don't \\(a text\\) <b>go</b>"
     )
     words = [word for sentence in words_of(text) for _, word in sentence]
     assert words == ["So", "and", "and", "alpha", "is", "fine", "See", "don't", "go"]

@@ -1,11 +1,15 @@
 """Length terms, by numbers worked out by hand."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from lydite.config import UserError, validate
 from lydite.types import Problem
 from lydite.verify import VerifierConfig, build
 from lydite.verify.length import overlong_penalty, relative_terms, shortest_correct_terms
+from lydite.verify.table import verify_file
 
 
 def exact(name: str) -> Problem:
@@ -94,3 +98,13 @@ def test_an_undecided_completion_is_compared_with_nothing() -> None:
 def test_settings_that_cannot_work(rewards: list[object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         validate(VerifierConfig, {"rewards": rewards})
+
+
+def test_a_file_keeps_the_lines_of_a_problem_together(tmp_path: Path) -> None:
+    file, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    rows = [{"id": f"p{n // 9}", "gold": "7", "completion": " " * (n % 9) + "7"} for n in range(18)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = {"rewards": ["exact", {"kind": "length", "rule": "relative"}]}
+    verify_file(file, VerifierConfig.model_validate(config), out)
+    found = [json.loads(line)["parts"]["length"] for line in out.read_text().splitlines()]
+    assert found == pytest.approx([0.5 - n / 8 for n in range(9)] * 2)

@@ -22,6 +22,7 @@ from lydite.pipeline.runner import pick_device, problems_of
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
 from lydite.types import Problem
+from lydite.verify.describe import describe_rewards
 from lydite.verify.verifier import build
 
 SHOWN = 3
@@ -181,11 +182,14 @@ def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[st
     if judge is not None:
         uses.append((judge, held_out))
     count = 0
+    lines: list[str] = []
     for config, names in uses:
         problems = problems_of(tasks, names)
         build(config, problems).close()
         count += len(problems)
-    return f"each of {count} gold answers verifies against itself", ()
+        held = "held out: " if config is judge else ""
+        lines += [f"{held}{line}" for line in describe_rewards(config, problems)]
+    return f"each of {count} gold answers verifies against itself", tuple(lines)
 
 
 def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:

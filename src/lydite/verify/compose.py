@@ -25,12 +25,8 @@ class Part:
     when: tuple[When, ...] = ()
 
     def applies(self, problem: Problem) -> bool:
-        """Whether every column that ``when`` names has its value, or one of them."""
-        return all(
-            _holds(_column(problem, name), value)
-            for condition in self.when
-            for name, value in condition.items()
-        )
+        """Whether it is asked about a problem."""
+        return all(applies(condition, problem) for condition in self.when)
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
         """One score per completion; :data:`NOT_ASKED` where it does not apply."""
@@ -49,6 +45,11 @@ class Part:
         for index, fault in zip(asked, found, strict=True):
             faults[index] = fault
         return faults
+
+
+def applies(when: When, problem: Problem) -> bool:
+    """Whether every column that a condition names has its value, or one of them."""
+    return all(_holds(_column(problem, name), value) for name, value in when.items())
 
 
 def _column(problem: Problem, name: str) -> object:

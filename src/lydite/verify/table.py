@@ -21,7 +21,7 @@ from lydite.types import Outcome, Verdict
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.function import TRIED, FunctionReward
 from lydite.verify.rows import Row, count_rows, read_rows
-from lydite.verify.score import Reports, Table
+from lydite.verify.score import Compares, Reports, Table
 from lydite.verify.settings import FunctionConfig, VerifierConfig, all_rewards
 from lydite.verify.verifier import build
 
@@ -30,6 +30,9 @@ Scored = tuple[Row, Verdict, float]
 
 CHUNK = 4
 """Lines that are handed over together: few, since the slowest of them holds up the others' news."""
+
+MAX_TOGETHER = 1000
+"""Lines of one problem that are handed over together where a reward compares them."""
 
 UNDECIDED_SHOWN = 10
 
@@ -140,11 +143,13 @@ def _score(verifier: ComposedVerifier, rows: Iterator[Row], threads: int) -> Ite
         )
         return [(row, *result) for row, result in zip(chunk, done, strict=True)]
 
+    together = any(isinstance(reward, Compares) for reward in verifier.rewards)
+    chunks = _chunks(rows, MAX_TOGETHER if together else 0)
     under_way: deque[Future[list[Scored]]] = deque()
     executor = ThreadPoolExecutor(threads, thread_name_prefix="verify-file")
     try:
         while True:
-            while len(under_way) < 2 * threads and (chunk := list(islice(rows, CHUNK))):
+            while len(under_way) < 2 * threads and (chunk := next(chunks, None)):
                 under_way.append(executor.submit(score, chunk))
             if not under_way:
                 return
@@ -154,6 +159,21 @@ def _score(verifier: ComposedVerifier, rows: Iterator[Row], threads: int) -> Ite
             executor.shutdown(wait=False, cancel_futures=True)
             verifier.close()
         executor.shutdown()
+
+
+def _chunks(rows: Iterator[Row], together: int) -> Iterator[list[Row]]:
+    """:data:`CHUNK` rows each, and those of one problem that stand side by side with them, up to
+    ``together``: a reward may compare them.
+    """
+    chunk: list[Row] = []
+    for row in rows:
+        same = bool(chunk) and chunk[-1].problem.id == row.problem.id and len(chunk) < together
+        if len(chunk) >= CHUNK and not same:
+            yield chunk
+            chunk = []
+        chunk.append(row)
+    if chunk:
+        yield chunk
 
 
 def _line(row: Row, verdict: Verdict) -> str:
