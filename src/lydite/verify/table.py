@@ -88,7 +88,10 @@ def verify_file(
         verifier.warm()
         with _replacing(output) as file:
             _try_functions(verifier, path)
-            for row, verdict, seconds in _score(verifier, read_rows(path), _threads(config)):
+            together = any(isinstance(reward, Compares) for reward in verifier.rewards)
+            most = MAX_TOGETHER if together else 0
+            rows = read_rows(path)
+            for row, verdict, seconds in _score(verifier, rows, _threads(config), most):
                 tally.add(row, verdict, seconds)
                 if file is not None:
                     file.write(_line(row, verdict))
@@ -132,9 +135,11 @@ def _threads(config: VerifierConfig) -> int:
     return 1 if inline else 2 * config.limits.workers + 2
 
 
-def _score(verifier: ComposedVerifier, rows: Iterator[Row], threads: int) -> Iterator[Scored]:
-    """Verdicts in the order of the rows, of which no more than ``CHUNK`` times twice the threads
-    are held at a time.
+def _score(
+    verifier: ComposedVerifier, rows: Iterator[Row], threads: int, together: int = 0
+) -> Iterator[Scored]:
+    """Verdicts in the order of the rows, of which no more than ``CHUNK`` (or ``together``) times
+    twice the threads are held at a time.
     """
 
     def score(chunk: list[Row]) -> list[Scored]:
@@ -143,8 +148,7 @@ def _score(verifier: ComposedVerifier, rows: Iterator[Row], threads: int) -> Ite
         )
         return [(row, *result) for row, result in zip(chunk, done, strict=True)]
 
-    together = any(isinstance(reward, Compares) for reward in verifier.rewards)
-    chunks = _chunks(rows, MAX_TOGETHER if together else 0)
+    chunks = _chunks(rows, together)
     under_way: deque[Future[list[Scored]]] = deque()
     executor = ThreadPoolExecutor(threads, thread_name_prefix="verify-file")
     try:
@@ -165,7 +169,11 @@ def _chunks(rows: Iterator[Row], together: int) -> Iterator[list[Row]]:
     """:data:`CHUNK` rows each, and those of one problem that stand side by side with them, up to
     ``together``: a reward may compare them.
     """
-    chunk: list[Row] = []
+    if not together:
+        while chunk := list(islice(rows, CHUNK)):
+            yield chunk
+        return
+    chunk = []
     for row in rows:
         same = bool(chunk) and chunk[-1].problem.id == row.problem.id and len(chunk) < together
         if len(chunk) >= CHUNK and not same:
