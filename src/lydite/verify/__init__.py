@@ -4,6 +4,7 @@ sets the cost.
 
 from lydite.verify.base_config import PoolLimits
 from lydite.verify.compose import ComposedVerifier
+from lydite.verify.gym.config import GymConfig
 from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.settings import (
     AnyReward,
@@ -39,6 +40,7 @@ __all__ = [
     "FunctionConfig",
     "GateConfig",
     "GoldFault",
+    "GymConfig",
     "InstructionConfig",
     "JsonConfig",
     "JudgeConfig",

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, field_serializer, model_validator
 from lydite.config import Config
 from lydite.verify.answer import AnswerType, ThinkingRule
 from lydite.verify.base_config import AnswerConfig, PoolLimits, RewardConfig
+from lydite.verify.gym.config import GymConfig
 from lydite.verify.judge.config import JudgeConfig
 from lydite.verify.sandbox.program import SandboxLimits
 from lydite.verify.text_config import (
@@ -264,6 +265,7 @@ AnyReward = Annotated[
         | ChoiceConfig
         | SqlConfig
         | CodeConfig
+        | GymConfig
         | JsonConfig
         | RegexConfig
         | InstructionConfig

@@ -17,6 +17,8 @@ from lydite.verify.compose import ComposedVerifier, Part
 from lydite.verify.final import MATH_HANDLER, ExactReward, MathReward
 from lydite.verify.format import FormatReward
 from lydite.verify.function import FunctionReward, function_handler
+from lydite.verify.gym.config import GymConfig
+from lydite.verify.gym.reward import GymReward
 from lydite.verify.instruction import SCHEMA_HANDLER, InstructionReward
 from lydite.verify.json_reward import JsonReward
 from lydite.verify.judge.config import JudgeConfig
@@ -189,6 +191,13 @@ def _code(
     return CodeReward(config, name, limits)
 
 
+def _gym(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, GymConfig)
+    return GymReward(config, name, limits)
+
+
 def _judge(
     config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
 ) -> Reward:
@@ -252,6 +261,7 @@ _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Re
     "format": _format,
     "function": _function,
     "code": _code,
+    "gym": _gym,
     "judge": _judge,
     "choice": _choice,
     "json": _json,

@@ -49,8 +49,11 @@ class Starter:
             )
         return limits
 
-    def start(self, visible: tuple[str, ...] = ()) -> Box:
+    def start(self, visible: tuple[str, ...] = (), preload: str = "") -> Box:
         """Starts one without waiting for it; see :class:`Box` about the calling thread.
+
+        Args:
+            visible, preload: as a :class:`Program` has them.
 
         Raises:
             SandboxError: the system starts no process.
@@ -58,10 +61,14 @@ class Starter:
         number = next(_numbers)
         user = _FIRST_USER + number % _USERS if os.geteuid() == 0 else None
         runtime = find_runtime()
+
+        def with_preload(launch: Launch) -> Launch:
+            return Launch(launch.command, {**launch.setup, "preload": preload})
+
         if self.name == "bubblewrap":
 
             def wrapped(ends: tuple[int, int, int]) -> Launch:
-                return bubblewrap.launch(runtime, visible, user, ends)
+                return with_preload(bubblewrap.launch(runtime, visible, user, ends))
 
             return Box(wrapped, namespaced=True)
         # Programs that run as another user must get there.
@@ -69,7 +76,7 @@ class Starter:
         folder = os.path.join(place, f"lydite-sandbox-{os.getpid()}-{number}")
 
         def locked(ends: tuple[int, int, int]) -> Launch:
-            return landlock.launch(runtime, visible, user, ends, folder)
+            return with_preload(landlock.launch(runtime, visible, user, ends, folder))
 
         box = Box(locked, namespaced=False)
         box.on_close(lambda: shutil.rmtree(folder, ignore_errors=True))

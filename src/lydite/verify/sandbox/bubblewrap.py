@@ -70,6 +70,8 @@ def _view(runtime: Runtime, visible: tuple[str, ...]) -> tuple[str, ...]:
     for path in shown:
         line += ["--ro-bind", path, path]
     for path in runtime.hidden:
+        if any(PurePosixPath(each).is_relative_to(path) for each in visible):
+            continue
         line += ["--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path]
     for path in DEVICES:
         line += ["--dev-bind", path, path]

@@ -58,6 +58,8 @@ def serve(control: int, channel: int) -> None:
         __import__(name)
     for name in ("exit", "quit"):  # what `site` adds, which is not loaded
         setattr(builtins, name, sys.exit)
+    if setup["preload"]:
+        exec(compile(setup["preload"], "<preload>", "exec", dont_inherit=True), {})
     # Programs start as copies of this process: what is not moved or counted is not copied.
     gc.freeze()
     if setup["folder"] is not None:

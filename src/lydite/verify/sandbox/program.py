@@ -59,11 +59,14 @@ class Program:
         files: contents by name, placed read-only in the working folder. No folders.
         visible: paths of this machine that the program sees read-only besides the interpreter,
             such as ``/usr`` for a compiler. Such a sandbox is started cold.
+        preload: trusted Python source that the sandbox's first process runs once, before it
+            forks any program: what it imports, programs find imported. Such a one too.
     """
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes] = field(default_factory=dict)
     visible: tuple[str, ...] = ()
+    preload: str = ""
 
     def __post_init__(self) -> None:
         assert self.argv, "a program has a command"

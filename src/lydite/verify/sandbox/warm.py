@@ -133,7 +133,9 @@ class Sandbox:
         fault: SandboxError | None = None
         for _ in range(START_ATTEMPTS):
             answer = (
-                self._order(program.visible, spawner) if program.visible else self._next(spawner)
+                self._order(program, spawner)
+                if program.visible or program.preload
+                else self._next(spawner)
             )
             if isinstance(answer, SandboxError):
                 fault = answer
@@ -156,11 +158,11 @@ class Sandbox:
         return self._waiting.get()
 
     def _order(
-        self, visible: tuple[str, ...], spawner: queue.SimpleQueue[Callable[[], None] | None]
+        self, program: Program, spawner: queue.SimpleQueue[Callable[[], None] | None]
     ) -> Box | SandboxError:
         """One started for this program."""
         ordered: queue.SimpleQueue[Box | SandboxError] = queue.SimpleQueue()
-        spawner.put(lambda: ordered.put(self._start(visible)))
+        spawner.put(lambda: ordered.put(self._start(program.visible, program.preload)))
         return ordered.get()
 
     def _spawner(self) -> queue.SimpleQueue[Callable[[], None] | None]:
@@ -183,11 +185,11 @@ class Sandbox:
         while (order := orders.get()) is not None:
             order()
 
-    def _start(self, visible: tuple[str, ...]) -> Box | SandboxError:
+    def _start(self, visible: tuple[str, ...], preload: str = "") -> Box | SandboxError:
         if self._closed.is_set():
             return SandboxError("the sandbox is closed")
         try:
-            box = self._starter.start(visible)
+            box = self._starter.start(visible, preload)
         except SandboxError as error:
             return error
         box.on_close(lambda: self._boxes.discard(box))

@@ -1,0 +1,294 @@
+"""The reward that reasoning-gym's own scorers give, each answer scored in a sandbox.
+
+What the scorers let through is not taken on trust: an answer that is no finite number where the
+reference is one, and whatever a scorer says that gives full marks to junk too, count only as far as
+they equal the reference in writing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import math
+import re
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from lydite.config import UserError
+from lydite.types import Outcome, Problem
+from lydite.verify.answer import read_answer
+from lydite.verify.base_config import PoolLimits
+from lydite.verify.gym.config import GymConfig
+from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxError, SandboxLimits
+from lydite.verify.sandbox.runtime import libraries_of
+from lydite.verify.score import Score
+
+PACKAGE = "reasoning-gym"
+CHECKED_TOGETHER = 16
+CHECKING = SandboxLimits(
+    wall_seconds=120.0, cpu_seconds=120, memory_mb=2048, file_mb=1, output_kb=4096
+)
+_LATE = {
+    "timeout": "scoring it took too long",
+    "cpu": "scoring it took too much processor time",
+    "memory": "scoring it took too much memory",
+}
+_NOT_FINITE = re.compile(r"(?i)(?<![a-z])(?:nan|inf(?:inity)?)(?=[ij]?(?![a-z]))")
+_NUMBER_LIKE = re.compile(r"(?i)[\d\s.,()+\-*eij]*")
+_START = "import lydite_gym\nlydite_gym.main()\n"
+
+
+@functools.cache
+def program() -> Program:
+    """What the sandbox runs, and what of this machine it sees: the packages and their libraries.
+
+    Raises:
+        UserError: reasoning-gym is not installed.
+    """
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise UserError("gym: needs the package reasoning-gym; pip install 'lydite[gym]'")
+    places, binaries = _installed()
+    libraries = libraries_of(binaries)
+    source = resources.files("lydite.verify.gym").joinpath("scorer.py").read_text("utf-8")
+    preload = (
+        f"import sys, types\nmodule = sys.modules['lydite_gym'] = types.ModuleType('lydite_gym')\n"
+        f"exec(compile({source!r}, 'scorer.py', 'exec', dont_inherit=True), module.__dict__)\n"
+        f"module.load({places!r})\n"
+    )
+    return Program(
+        ("python", "main.py"), {"main.py": _START.encode()}, (*places, *libraries), preload
+    )
+
+
+def _installed() -> tuple[list[str], list[str]]:
+    """The folders that reasoning-gym and all it requires are in, and their binaries."""
+    waiting, seen = [PACKAGE], set[str]()
+    places: dict[str, None] = {}
+    binaries: list[str] = []
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        places[str(Path(str(found.locate_file(""))).resolve())] = None
+        files = [file for file in found.files or () if re.search(r"\.so(\.\d+)*$", str(file))]
+        # The plotting library is not loaded; its binaries need none of theirs.
+        if name not in ("matplotlib", "pillow", "fonttools", "kiwisolver", "contourpy"):
+            binaries += [str(found.locate_file(file)) for file in files]
+        for line in found.requires or ():
+            if "extra ==" not in line and (wanted := re.match(r"[\w.-]+", line)):
+                waiting.append(wanted[0])
+    return list(places), binaries
+
+
+class GymReward:
+    """1.0 for full marks of the dataset's scorer, else 0.0; or its marks, with ``binary: false``.
+
+    Answers are scored side by side, ``limits.workers`` at once, each in a process of its own. What
+    a scorer raises over an answer is the answer's fault, and so is a limit that it passes
+    (``timeout``); a problem whose scorer refuses the reference itself is ``ungradable``.
+    """
+
+    def __init__(self, config: GymConfig, name: str, limits: PoolLimits) -> None:
+        """
+        Raises:
+            UserError: reasoning-gym is not installed, or no sandbox works on this machine.
+        """
+        self.name = name
+        self.weight = config.weight
+        self.decides = 2
+        self._config = config
+        self._program = program()
+        self._sandbox = Sandbox(slots=2 * limits.workers)
+        self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="gym")
+        self._local = threading.local()
+
+    def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
+        """One score per completion, in order."""
+        return list(self._threads.map(self._score, problems, texts))
+
+    def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
+        """Every problem names a dataset whose scorer takes the reference, if there is one."""
+        faults: list[str | None] = []
+        asked: dict[int, dict[str, Any]] = {}
+        for index, problem in enumerate(problems):
+            read = _problem(problem)
+            faults.append(read if isinstance(read, str) else None)
+            if not isinstance(read, str):
+                asked[index] = read
+        places = list(asked)
+        chunks = [places[n : n + CHECKED_TOGETHER] for n in range(0, len(places), CHECKED_TOGETHER)]
+        for chunk, found in zip(
+            chunks,
+            self._threads.map(lambda chunk: self._check([asked[n] for n in chunk]), chunks),
+            strict=True,
+        ):
+            for place, fault in zip(chunk, found, strict=True):
+                faults[place] = fault
+        return faults
+
+    def warm(self) -> None:
+        """Loads the library in as many sandboxes as will be used."""
+        for _ in self._threads.map(lambda _: self._runner(), range(self._threads._max_workers)):
+            pass
+
+    def close(self) -> None:
+        """Ends every sandbox."""
+        self._sandbox.close()  # first: what is under way ends with it
+        self._threads.shutdown(cancel_futures=True)
+
+    def _check(self, asked: list[dict[str, Any]]) -> list[str | None]:
+        try:
+            with self._sandbox.runner(self._program, CHECKING) as runner:
+                found = _exchange(runner, asked)
+        except SandboxError as error:
+            found = str(error)
+        if isinstance(found, list):
+            return [_fault(each) for each in found]
+        if len(asked) > 1:  # one of them spoils it for the others
+            return [self._check([each])[0] for each in asked]
+        return [found if isinstance(found, str) else _ended(found)]
+
+    def _score(self, problem: Problem, text: str) -> Score:
+        begun = time.perf_counter()
+        asked = _problem(problem)
+        config = self._config
+        answer = read_answer(
+            text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
+        )
+        if isinstance(asked, str):
+            return Score(Outcome.UNGRADABLE, None, answer.text, asked)
+        if answer.text is None:
+            return Score(Outcome.UNPARSEABLE, 0.0, detail=answer.reason)
+        outcome, reward, detail = self._decide(asked, answer.text)
+        return Score(outcome, reward, answer.text, detail, time.perf_counter() - begun)
+
+    def _decide(self, asked: dict[str, Any], answer: str) -> tuple[Outcome, float | None, str]:
+        reference = asked["entry"]["answer"]
+        if _not_finite(answer) and not (reference and _not_finite(reference)):
+            return Outcome.WRONG, 0.0, "it is not a finite number"
+        try:
+            found = self._ask({**asked, "submitted": answer})
+        except SandboxError as error:
+            return Outcome.CRASHED, None, str(error)
+        if isinstance(found, Ended):
+            late = found.how in _LATE
+            return Outcome.TIMEOUT if late else Outcome.WRONG, 0.0, _ended(found)
+        if "unfit" in found:
+            return Outcome.UNGRADABLE, None, found["unfit"]
+        if "raised" in found:
+            return Outcome.WRONG, 0.0, f"the scorer cannot read it: {found['raised']}"
+        marks = found["score"]
+        if not math.isfinite(marks):
+            return Outcome.WRONG, 0.0, f"the scorer gives it {marks}"
+        if found["junk"] >= 1 and marks >= 1:
+            if reference is None:
+                return Outcome.UNGRADABLE, None, "the scorer gives full marks to any answer"
+            marks = float(_written(answer) == _written(reference))
+        full = marks >= 1
+        paid = float(full) if self._config.binary else min(1.0, max(0.0, marks))
+        detail = "" if full or not marks else f"the scorer gives it {marks:.3g}"
+        return Outcome.CORRECT if full else Outcome.WRONG, paid, detail
+
+    def _ask(self, asked: dict[str, Any]) -> dict[str, Any] | Ended:
+        runner = self._runner()
+        try:
+            runner.load(self._program)  # what it remembers of the answer before goes
+        except SandboxError:
+            self._drop()
+            runner = self._runner()
+        found = _exchange(runner, [asked])
+        if isinstance(found, list):
+            return dict(found[0])
+        self._drop()
+        if isinstance(found, str):
+            raise SandboxError(found)
+        return found
+
+    def _runner(self) -> Runner:
+        """This thread's sandbox, the library loaded."""
+        runner: Runner | None = getattr(self._local, "runner", None)
+        if runner is None:
+            runner = self._sandbox.runner(self._program, self._config.per_answer)
+            self._local.runner = runner
+        return runner
+
+    def _drop(self) -> None:
+        self._runner().close()
+        self._local.runner = None
+
+
+def _exchange(runner: Runner, problems: list[dict[str, Any]]) -> list[dict[str, Any]] | Ended | str:
+    """What the sandbox found; how it ended instead, or what is wrong with its reply."""
+    nonce = secrets.token_hex(16)
+    ended = runner.run(json.dumps({"nonce": nonce, "problems": problems}).encode())
+    if ended.how != "exited" or ended.code != 0:
+        return ended
+    try:
+        said = json.loads(ended.stdout)
+        found = said["found"] if said["nonce"] == nonce else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, list) or len(found) != len(problems):
+        return "the scorer's process gave no reply"
+    return found
+
+
+def _ended(ended: Ended) -> str:
+    if ended.how in _LATE:
+        return _LATE[ended.how]
+    said = ended.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
+    return f"the scorer's process ended ({ended.how}, {ended.code}){f': {said}' if said else ''}"
+
+
+def _fault(found: Mapping[str, Any]) -> str | None:
+    """Why a problem cannot be scored, as its check found."""
+    return str(found["unfit"]) if "unfit" in found else None
+
+
+def _problem(problem: Problem) -> dict[str, Any] | str:
+    """What the scorer needs of a problem; or what is missing, in one line."""
+    name = problem.fields.get("gym")
+    if not isinstance(name, str) or not name:
+        return "the problem has no column gym with the name of its reasoning-gym dataset"
+    config = _mapping(problem.fields.get("gym_config"))
+    metadata = _mapping(problem.fields.get("metadata"))
+    if config is None or metadata is None:
+        column = "gym_config" if config is None else "metadata"
+        return f"its column {column} is no object"
+    entry = {"question": problem.question, "answer": problem.reference, "metadata": metadata}
+    return {"dataset": name, "config": config, "entry": entry}
+
+
+def _mapping(value: object) -> dict[str, Any] | None:
+    """A column's object, which Parquet files may hold as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if value is None:
+        return {}
+    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else None
+
+
+def _not_finite(answer: str) -> bool:
+    """Whether an answer is written as a number, and none that is finite."""
+    without, count = _NOT_FINITE.subn("0", answer)
+    return count > 0 and _NUMBER_LIKE.fullmatch(without) is not None
+
+
+def _written(text: str) -> str:
+    return " ".join(text.split()).casefold().removesuffix(".")
