@@ -21,8 +21,10 @@ from lydite.verify.sandbox import (
     SandboxError,
     SandboxLimits,
     backends,
+    bubblewrap,
     cgroups,
 )
+from lydite.verify.sandbox.runtime import Runtime
 
 LIMITS = SandboxLimits(wall_seconds=5, cpu_seconds=5, memory_mb=128, output_kb=64)
 
@@ -460,3 +462,23 @@ def test_threads_that_end_do_not_take_their_sandboxes_along(sandbox: Sandbox) ->
 def test_the_signal_that_ended_a_program_is_named(sandbox: Sandbox) -> None:
     ended = sandbox.run(python("import ctypes; ctypes.string_at(0)"), limits=LIMITS)
     assert (ended.how, ended.code) == ("killed", -signal.SIGSEGV)
+
+
+def test_packages_that_are_to_be_seen_are_not_hidden() -> None:
+    runtime = Runtime("/p/python", "/p/lib", ("/p/lib/site-packages", "/p/lib/test"), ())
+    shown = bubblewrap._view(runtime, ("/p/lib/site-packages",))
+    assert [shown[n + 1] for n, word in enumerate(shown) if word == "--tmpfs"] == ["/p/lib/test"]
+    assert shown.count("--tmpfs") < bubblewrap._view(runtime, ("/q",)).count("--tmpfs")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_preloaded_is_there_for_every_program(backend: str) -> None:
+    preload = "import sys\nsys.modules['given'] = type(sys)('given')\nsys.modules['given'].x = [7]"
+    code = b"import given\nprint(given.x)\ngiven.x.append(8)"
+    program = Program(("python", "m.py"), {"m.py": code}, preload=preload)
+    with usable(backend) as sandbox, sandbox.runner(program) as runner:
+        assert [runner.run().stdout for _ in range(2)] == [b"[7]\n"] * 2
+        runner.load(program)
+        assert runner.run().stdout == b"[7]\n"
+    with usable(backend) as sandbox, pytest.raises(SandboxError, match="ZeroDivisionError"):
+        sandbox.run(Program(("python", "m.py"), {"m.py": code}, preload="1/0"))
