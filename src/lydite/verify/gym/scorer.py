@@ -143,12 +143,10 @@ def check_expression(code: Any, known: Mapping[str, Any]) -> None:
             if called in ATOMS:
                 atoms.update(map(id, node.args))
         elif isinstance(node, ast.Constant):
-            text = isinstance(node.value, str) and id(node) in atoms
-            if not (text and ATOM_TEXT.fullmatch(node.value)) and type(node.value) not in (
-                int,
-                float,
-            ):
-                raise ValueError(f"not a formula: {node.value!r:.40}")
+            value = node.value
+            named = isinstance(value, str) and id(node) in atoms and ATOM_TEXT.fullmatch(value)
+            if not named and type(value) not in (int, float):
+                raise ValueError(f"not a formula: {value!r:.40}")
         elif isinstance(node, ast.Name):
             if node.id not in FUNCTIONS | ATOMS | CONSTANTS and node.id not in known:
                 raise ValueError(f"not a formula: {node.id}")
