@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import types
 from pathlib import Path
 from typing import Literal
 
 import pytest
+import yaml
 from pydantic import Field
 
-from lydite.config import Config
+from lydite.config import Config, validate
+from lydite.verify import VerifierConfig
+from lydite.verify.settings import all_rewards
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,3 +77,22 @@ def test_every_setting_is_described(generate: types.ModuleType) -> None:
         if not field.description and name != "kind"
     ]
     assert silent == []
+
+
+def _verifiers_in(page: str) -> list[object]:
+    blocks = re.findall(r"^```yaml\n(verifier:.*?)^```", page, re.DOTALL | re.MULTILINE)
+    return [yaml.safe_load(block)["verifier"] for block in blocks]
+
+
+def test_every_verifier_that_the_docs_show_is_one():
+    page = (ROOT / "docs" / "verifiers.md").read_text()
+    shown = _verifiers_in(page)
+    assert len(shown) > 12
+    kinds = {
+        reward.kind
+        for value in shown
+        for reward in all_rewards(validate(VerifierConfig, {"rewards": value}).rewards)
+    }
+    known = {str(kind) for kind in re.findall(r"^\| \[?`(\w+)`", page, re.MULTILINE)}
+    assert {"gate", "cascade", "choice", "language", "judge"} <= kinds
+    assert kinds - {"gate", "cascade"} <= known

@@ -232,10 +232,10 @@ class InstructionReward:
                 item = Item(self._handler, (json.dumps(wanted.json_schema), data), self._seconds)
             except NotJson as error:
                 kept.append(Kept("json_schema", f"not JSON: {error}"))
-        return (kept, answer, time.perf_counter() - begun), item
+        return (kept, time.perf_counter() - begun), item
 
-    def _score(self, begun: tuple[list[Kept], str, float], reply: Reply | None) -> Score:
-        kept, answer, seconds = begun
+    def _score(self, begun: tuple[list[Kept], float], reply: Reply | None) -> Score:
+        kept, seconds = begun
         if reply is not None:
             seconds += reply.seconds
             if reply.status not in ("done", "timeout", "memory"):
@@ -246,7 +246,7 @@ class InstructionReward:
         share = 1 - len(faults) / len(kept)
         outcome = Outcome.WRONG if faults else Outcome.CORRECT
         reward = share if self._config.reward == "share" else float(not faults)
-        return Score(outcome, reward, answer, "; ".join(faults)[:500], seconds)
+        return Score(outcome, reward, detail="; ".join(faults)[:500], seconds=seconds)
 
 
 def _without_nulls(given: Mapping[Any, Any]) -> dict[str, Any]:

@@ -97,9 +97,9 @@ def misfit(written_schema: str, data: Any) -> str | None:
 
 def checker(setup: object) -> Callable[[Any], str | None]:
     """A pool handler: a schema and data, both as JSON text, to what does not fit."""
-    require_jsonschema()
 
     def check(payload: Any) -> str | None:
+        require_jsonschema()
         written_schema, written = payload
         return misfit(written_schema, json.loads(written))
 

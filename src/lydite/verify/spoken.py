@@ -27,11 +27,11 @@ def part_of(text: str, part: TextPart) -> str:
     neither tag occurs. Special tokens that end the text belong to neither.
     """
     spoken = after_thinking(text).text
+    before, closed, after = text.rpartition(CLOSE_THINK)
     if part == "answer":
         return spoken or ""
     if part == "whole":
-        return text if spoken is None else text[: len(text.rpartition(CLOSE_THINK)[0])] + spoken
-    before, closed, after = text.rpartition(CLOSE_THINK)
+        return text if spoken is None else before + closed + spoken
     thought = before if spoken is not None else f"{before} {after}"
     if not closed and OPEN_THINK not in text:
         return ""
