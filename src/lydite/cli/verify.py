@@ -22,9 +22,9 @@ def verify(
     verifier: Annotated[
         str,
         typer.Option(
-            help="`math`, `code`, `sql`, `exact`, `format`, a reward function as "
-            "`module:function` or `file.py:function`, or a YAML file: a recipe, or what a recipe "
-            "has under `verifier:`."
+            help="A kind, such as `math`, `choice`, `code`, `sql`, `json` or `format`; a reward "
+            "function as `module:function` or `file.py:function`; or a YAML file: a recipe, or "
+            "what a recipe has under `verifier:`."
         ),
     ],
     input: Annotated[Path, typer.Option(help="JSONL file, one answer a line.")],
@@ -66,7 +66,8 @@ def verify(
 
         lydite verify --verifier sql --input queries.jsonl
 
-    Settings other than the defaults go into a YAML file, such as `{kind: sql, columns: any}`:
+    Settings other than the defaults go into a YAML file, such as `{kind: sql, columns: any}`, and
+    so do rewards that are put together; docs/verifiers.md has them all:
 
         lydite verify --verifier settings.yaml --input queries.jsonl
 
