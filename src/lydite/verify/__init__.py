@@ -6,6 +6,7 @@ from lydite.verify.base_config import PoolLimits
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.gym.config import GymConfig
 from lydite.verify.judge.config import JudgeConfig
+from lydite.verify.reward_model_config import RewardModelConfig
 from lydite.verify.settings import (
     AnyReward,
     CascadeConfig,
@@ -50,6 +51,7 @@ __all__ = [
     "PoolLimits",
     "RegexConfig",
     "RepetitionConfig",
+    "RewardModelConfig",
     "SqlConfig",
     "VerifierConfig",
     "build",

@@ -13,6 +13,7 @@ from lydite.verify.answer import AnswerType, ThinkingRule
 from lydite.verify.base_config import AnswerConfig, PoolLimits, RewardConfig
 from lydite.verify.gym.config import GymConfig
 from lydite.verify.judge.config import JudgeConfig
+from lydite.verify.reward_model_config import RewardModelConfig
 from lydite.verify.sandbox.program import SandboxLimits
 from lydite.verify.text_config import (
     ChoiceConfig,
@@ -273,6 +274,7 @@ AnyReward = Annotated[
         | LanguageConfig
         | LengthConfig
         | RepetitionConfig
+        | RewardModelConfig
         | JudgeConfig
         | FunctionConfig
         | GateConfig
@@ -346,7 +348,7 @@ class VerifierConfig(Config):
         return self
 
 
-FORM_ONLY = (FormatConfig, LanguageConfig, LengthConfig, RepetitionConfig)
+FORM_ONLY = (FormatConfig, LanguageConfig, LengthConfig, RepetitionConfig, RewardModelConfig)
 """Rewards that say nothing of whether a completion is correct."""
 
 MAX_NESTING = 4

@@ -28,6 +28,8 @@ from lydite.verify.length import GroupLengthReward, LengthReward
 from lydite.verify.pool import Handler, Pool
 from lydite.verify.regex import RegexReward, regex_handler
 from lydite.verify.repetition import RepetitionReward
+from lydite.verify.reward_model import RewardModelReward
+from lydite.verify.reward_model_config import RewardModelConfig
 from lydite.verify.score import Reward
 from lydite.verify.settings import (
     AnyReward,
@@ -198,6 +200,13 @@ def _gym(
     return GymReward(config, name, limits)
 
 
+def _reward_model(
+    config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
+) -> Reward:
+    assert isinstance(config, RewardModelConfig)
+    return RewardModelReward(config, name)
+
+
 def _judge(
     config: AnyReward, name: str, pool: Pool | None, handler: int, limits: PoolLimits
 ) -> Reward:
@@ -263,6 +272,7 @@ _BUILDERS: dict[str, Callable[[AnyReward, str, Pool | None, int, PoolLimits], Re
     "code": _code,
     "gym": _gym,
     "judge": _judge,
+    "reward_model": _reward_model,
     "choice": _choice,
     "json": _json,
     "regex": _regex,
