@@ -73,6 +73,10 @@ def test_several_where_several_may_be_right(answer: str, labels: str) -> None:
     assert read_choice(answer, CITIES, multiple=True).labels == set(labels)
 
 
+def test_a_text_that_two_choices_have_names_neither() -> None:
+    assert not read_choice("Rome", Choices("ABC", ("Rome", "Rome", "Paris"))).labels
+
+
 def question(reference: str | None, choices: object = None, name: str = "a") -> Problem:
     return Problem(name, "q", (), reference, fields={"choices": choices})
 
@@ -132,5 +136,7 @@ def test_references_are_checked_against_the_choices() -> None:
     numbered = build(VerifierConfig.model_validate({"kind": "choice", "index_from": 0}))
     assert numbered.verify([problems[4]] * 2, ["C", "B"])[0].reward == 1.0
     assert verify_golds(numbered, [question("4", list(CITIES.texts))])
+    from_one = build(VerifierConfig.model_validate({"kind": "choice", "index_from": 1}))
+    assert [v.reward for v in from_one.verify([problems[4]] * 2, ["C", "B"])] == [0.0, 1.0]
     with pytest.raises(UserError, match="1 of 1 reference answers cannot be checked: 2"):
         build(VerifierConfig.model_validate("choice"), [problems[2]])

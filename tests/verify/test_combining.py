@@ -84,6 +84,10 @@ def test_a_requirement_that_does_not_apply_requires_nothing() -> None:
     behind = gate([Part(sense)], [Part(form, ({"tag": "code"},))]).verify([A], ["x"])[0]
     assert (behind.outcome, behind.reward) == (Outcome.UNGRADABLE, None)
     assert "no reward applies" in behind.detail
+    both = ComposedVerifier(
+        [*gate([Part(sense)], [Part(form, ({"tag": "code"},))]).parts, Says("other", {"x": RIGHT})]
+    ).verify([A], ["x"])[0]
+    assert (both.reward, both.parts["gate"], both.parts["other"]) == (1.0, None, 1.0)
 
 
 def test_an_undecided_part_behind_the_gate_leaves_all_undecided() -> None:
@@ -154,6 +158,12 @@ def test_conditions_on_columns() -> None:
     verifier.close()
     assert [fault.problem_id for fault in faults] == ["c"]
     assert "no `when` holds" in faults[0].reason
+
+
+def test_a_missing_column_has_no_value() -> None:
+    part = Part(Says("sense", {}), ({"level": "None"},))
+    assert not part.applies(A)
+    assert Part(Says("sense", {})).applies(A)
 
 
 def test_a_part_without_weight_that_is_lost_takes_nothing_with_it() -> None:

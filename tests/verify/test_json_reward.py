@@ -1,5 +1,6 @@
 """JSON read strictly, compared as data and fitted to schemas."""
 
+import json
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ from lydite.config import UserError, validate
 from lydite.types import Problem
 from lydite.verify import VerifierConfig, build, verify_golds
 from lydite.verify.json_data import Leniency, NotJson, read_json, same_data
+from lydite.verify.schema import misfit, schema_fault
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,8 @@ def test_a_pattern_in_a_schema_cannot_hold_up_the_run() -> None:
         ({"$ref": "https://example.com/s.json"}, "only references within it are followed"),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "only references within it"),
         ({"x": "y" * 200_000}, "more than 100000"),
+        ({"items": {"$ref": "#/$defs/a"}}, "refers to '#/\\$defs/a', which is not in it"),
+        ({"$ref": "#name"}, "refers to '#name', which is not in it"),
     ],
 )
 def test_schemas_that_cannot_be_used_are_one_line(schema: dict[str, Any], said: str) -> None:
@@ -131,6 +135,24 @@ def test_schemas_that_cannot_be_used_are_one_line(schema: dict[str, Any], said: 
     problem = Problem("a", "q", (), "1", fields={"json_schema": schema})
     faults = verify_golds(build(VerifierConfig.model_validate("json")), [problem])
     assert said.replace("\\", "") in faults[0].reason
+
+
+def test_references_within_a_schema_and_none_over_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    within: list[dict[str, Any]] = [
+        {"$defs": {"a/b": {"type": "string"}}, "$ref": "#/$defs/a~1b"},
+        {"$defs": {"x": {"$anchor": "name", "type": "string"}}, "$ref": "#name"},
+        {"anyOf": [{"type": "string"}, {"items": {"$ref": "#/anyOf/0"}}]},
+    ]
+    for schema in within:
+        assert schema_fault(schema) is None
+        assert misfit(json.dumps(schema), "s") is None
+    fetched: list[str] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, *a, **k: fetched.append(str(url)))
+    with pytest.raises(Exception, match="Unresolvable"):
+        misfit('{"$ref": "http://127.0.0.1:9/s.json"}', 1)
+    assert not fetched
 
 
 def test_references_are_data_and_fit_their_schema() -> None:

@@ -4,11 +4,14 @@ since a schema's patterns meet a model's text there.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from lydite.config import UserError
 
@@ -42,7 +45,7 @@ def schema_fault(schema: Any) -> str | None:
         return f"the schema is no JSON: {error}"
     if len(written) > MAX_SCHEMA_CHARS:
         return f"the schema has {len(written)} characters, more than {MAX_SCHEMA_CHARS}"
-    return _checked(written)
+    return _dangling(json.loads(written)) or _checked(written)
 
 
 def _faults(part: Any, depth: int) -> Iterator[str]:
@@ -56,6 +59,48 @@ def _faults(part: Any, depth: int) -> Iterator[str]:
     elif isinstance(part, list | tuple):
         for value in part:
             yield from _faults(value, depth - 1)
+
+
+def _dangling(schema: dict[str, Any]) -> str | None:
+    """A reference to a place that is not in the schema. One with parts that have an ``$id`` of
+    their own, which references may start from, is not looked through.
+    """
+    parts = list(_mappings(schema))
+    if any("$id" in part for part in parts[1:]):
+        return None
+    anchors = {f"#{part.get(key)}" for part in parts for key in ("$anchor", "$dynamicAnchor")}
+    for part in parts:
+        for key in ("$ref", "$dynamicRef"):
+            aim = part.get(key)
+            if isinstance(aim, str) and aim not in anchors and not _points(schema, aim):
+                return f"the schema refers to {aim!r:.80}, which is not in it"
+    return None
+
+
+def _mappings(part: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(part, Mapping):
+        yield part
+    for value in part.values() if isinstance(part, Mapping) else part:
+        if isinstance(value, Mapping | list):
+            yield from _mappings(value)
+
+
+def _points(schema: Any, aim: str) -> bool:
+    """Whether ``#`` or a JSON pointer such as ``#/$defs/a`` leads somewhere."""
+    if aim == "#":
+        return True
+    if not aim.startswith("#/"):
+        return False
+    place = schema
+    for step in unquote(aim[2:]).split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(place, list) and name.isdecimal() and int(name) < len(place):
+            place = place[int(name)]
+        elif isinstance(place, dict) and name in place:
+            place = place[name]
+        else:
+            return False
+    return True
 
 
 @functools.lru_cache(maxsize=1024)
@@ -97,6 +142,10 @@ def misfit(written_schema: str, data: Any) -> str | None:
 
 def checker(setup: object) -> Callable[[Any], str | None]:
     """A pool handler: a schema and data, both as JSON text, to what does not fit."""
+    with contextlib.suppress(UserError):  # said when a schema is asked for
+        require_jsonschema()
+        # Imported before anything is timed.
+        importlib.import_module("jsonschema.validators")
 
     def check(payload: Any) -> str | None:
         require_jsonschema()
