@@ -56,9 +56,8 @@ def fractions(r: random.Random) -> Iterator[Pair]:
         yield from right(gold, [decimal, f"{p}/{q}", f"{k * p}/{k * q}", f"\\dfrac{{{p}}}{{{q}}}",
             f"\\tfrac{{{p}}}{{{q}}}", f"{p} / {q}", f"\\frac {{{p}}} {{{q}}}", f"{p} \\div {q}",
             f"{p}⁄{q}", f"\\frac{{-{p}}}{{-{q}}}", f"({p})/({q})", f"{decimal}0",
-            f"x=\\frac{{{p}}}{{{q}}}", f"\\displaystyle\\frac{{{p}}}{{{q}}}",
-            f"{p}\\cdot\\frac{{1}}{{{q}}}"])
-        yield from wrong(gold, [f"\\frac{{{q}}}{{{p}}}", f"\\frac{{{p + 1}}}{{{q}}}",
+            f"x=\\frac{{{p}}}{{{q}}}", f"\\displaystyle\\frac{{{p}}}{{{q}}}"])
+        yield from wrong(gold, [f"{p}\\cdot\\frac{{1}}{{{q}}}", f"\\frac{{{q}}}{{{p}}}", f"\\frac{{{p + 1}}}{{{q}}}",
             f"\\frac{{{p}}}{{{q + 1}}}", f"-\\frac{{{p}}}{{{q}}}", f"{p}", f"{q}", f"{p},{q}",
             f"({p},{q})", f"\\frac{{{10 * p}}}{{{q}}}", f"{float(f) / 100:.6f}",
             f"{float(f) * 100:.4f}", f'{p}:{q}' if p > 1 else '0'])

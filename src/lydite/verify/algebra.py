@@ -17,8 +17,8 @@ from lydite.verify.math import UnreadableAnswer, UnreadableReference, check_refe
 
 
 def grader(setup: object) -> Callable[[Any], dict[str, str]]:
-    """A pool handler, everything imported and warm: ``(gold, answer, type, tolerance)`` to
-    ``{"outcome", "detail"}``.
+    """A pool handler, everything imported and warm: ``(gold, answer, type, tolerance,
+    unevaluated)`` to ``{"outcome", "detail"}``.
 
     Without an answer (``None``) it is the reference that is checked.
     """
@@ -26,12 +26,12 @@ def grader(setup: object) -> Callable[[Any], dict[str, str]]:
     equal(r"\frac{1}{2}", r"\sqrt{x}")
 
     def grade_pair(payload: Any) -> dict[str, str]:
-        gold, answer, kind, tolerance = payload
+        gold, answer, kind, tolerance, unevaluated = payload
         try:
             decision = (
                 check_reference(gold, equal, kind)
                 if answer is None
-                else grade(gold, answer, equal, kind, tolerance)
+                else grade(gold, answer, equal, kind, tolerance, unevaluated)
             )
         except MemoryError:
             raise

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -44,6 +44,7 @@ from lydite.verify.relation import (
     region,
 )
 from lydite.verify.tokens import TooLarge, Unreadable
+from lydite.verify.unevaluated import left_to_do
 from lydite.verify.value import (
     NAME,
     Based,
@@ -67,11 +68,13 @@ class Comparison:
     """How values are compared. ``algebra(gold, answer)`` decides about formulas of the reference
     that the grammar does not know. ``tolerance`` is the relative difference that a number which is
     no integer may have; ``rounded`` also takes what rounds to the reference's decimals.
+    ``unevaluated`` also takes a sum, product or division for a plain number.
     """
 
     algebra: Algebra
     tolerance: float = 0.0
     rounded: bool = False
+    unevaluated: bool = False
 
     def same(self, gold: Value, answer: Value) -> bool:
         """Whether the answer equals the reference."""
@@ -113,8 +116,10 @@ class Comparison:
                 return gold, read_value(stated)
             members = answer.members[1:] if NAME.fullmatch(answer.members[0]) else answer.members
             values = [read_value(member) for member in members]
-            if all(self.same(values[-1], value) for value in values[:-1]):
-                return gold, values[-1]
+            loose = replace(self, unevaluated=True)
+            if all(loose.same(values[-1], value) for value in values[:-1]):
+                numbers = [value for value in values if isinstance(value, Quantity)]
+                return gold, numbers[-1] if numbers else values[-1]
         elif not isinstance(answer, Relation) and (wanted := assignment(gold)):
             return read_value(wanted[1]), answer
         elif not isinstance(answer, Relation) and (named_value := labelled(gold)) is not None:
@@ -317,6 +322,8 @@ class Comparison:
             return same_number(gold.number, answer.number) or self._near(gold, answer)
         if is_infinite(gold) or is_infinite(answer):
             return is_infinite(gold) and is_infinite(answer) and _sign(gold) == _sign(answer)
+        if not self.unevaluated and left_open(gold, answer):
+            return False
         return self._formula(gold, answer) or self._rounding(gold, answer)
 
     def _near(self, gold: Quantity, answer: Quantity) -> bool:
@@ -370,6 +377,19 @@ class Comparison:
             return bool(limit and abs(known - written) <= limit)
 
 
+def left_open(gold: Value, answer: Value) -> str | None:
+    """The sum, product or division in which an answer leaves what the reference gives as a plain
+    number.
+    """
+    if not isinstance(gold, Quantity) or gold.number.power or not isinstance(answer, Expression):
+        return None
+    try:
+        whole = gold.number.value.denominator == 1
+        return left_to_do(parse(answer.text), answer.text if whole else "")
+    except (Unreadable, TooLarge):
+        return None
+
+
 def _lines(gold: Value, answer: Value) -> bool:
     """Whether both describe a part of the line and at least one is no plain pair of brackets."""
     plain = (Items, Quantity, Matrix, Ratio, Based)
@@ -405,4 +425,4 @@ def _sign(value: Value) -> bool:
     return isinstance(value, Expression) and "-" in value.text
 
 
-__all__ = ["Algebra", "Comparison", "TooLarge"]
+__all__ = ["Algebra", "Comparison", "TooLarge", "left_open"]

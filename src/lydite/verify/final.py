@@ -18,7 +18,7 @@ from lydite.verify.score import Score
 from lydite.verify.settings import ExactConfig, MathConfig
 
 ANSWER_TYPES = get_args(AnswerType)
-Stated = tuple[Any, Any]
+Stated = tuple[Any, Any, bool]
 NO_REFERENCE = "the problem has no reference answer"
 MATH_HANDLER = Handler("lydite.verify.algebra:grader")
 
@@ -110,19 +110,20 @@ class MathReward:
         return decided
 
     def _stated(self, problem: Problem) -> Stated:
-        """The answer type and tolerance that hold for a problem: its columns', else the
-        settings'.
+        """The answer type and tolerance that hold for a problem (its columns', else the
+        settings'), and whether a plain number may be left unevaluated.
         """
         kind = problem.fields.get("answer_type") or self._config.type
         tolerance = problem.fields.get("tolerance")
-        return kind, self._config.tolerance if tolerance is None else tolerance
+        unevaluated = self._config.unevaluated == "accept"
+        return kind, self._config.tolerance if tolerance is None else tolerance, unevaluated
 
 
 def _decide_by_reading(
     gold: str | None, answer: str | None, stated: Stated, reference_only: bool
 ) -> Decision | None:
     """What needs no algebra; ``None`` for the rest."""
-    kind, tolerance = stated
+    kind, tolerance, unevaluated = stated
     if gold is None:
         return Decision(Outcome.UNGRADABLE, NO_REFERENCE)
     if kind not in ANSWER_TYPES:
@@ -137,7 +138,7 @@ def _decide_by_reading(
             return check_reference(gold, refuse_algebra, kind)
         if answer is None:
             return Decision(Outcome.UNPARSEABLE)
-        return grade(gold, answer, refuse_algebra, kind, tolerance)
+        return grade(gold, answer, refuse_algebra, kind, tolerance, unevaluated)
     except NeedsAlgebra:
         return None
     except Exception as error:

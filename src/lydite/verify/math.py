@@ -19,7 +19,7 @@ from lydite.types import Outcome
 from lydite.verify import notation
 from lydite.verify.answer import AnswerType
 from lydite.verify.arithmetic import Undefined
-from lydite.verify.compare import Algebra, Comparison
+from lydite.verify.compare import Algebra, Comparison, left_open
 from lydite.verify.grammar import parse
 from lydite.verify.identity import same
 from lydite.verify.limits import too_large
@@ -67,12 +67,18 @@ def refuse_algebra(gold: str, answer: str) -> bool:
 
 
 def grade(
-    gold: str, answer: str, algebra: Algebra, kind: AnswerType = "auto", tolerance: float = 0.0
+    gold: str,
+    answer: str,
+    algebra: Algebra,
+    kind: AnswerType = "auto",
+    tolerance: float = 0.0,
+    unevaluated: bool = False,
 ) -> Decision:
     """Compares an answer as the model wrote it with the reference as the data has it.
 
     ``kind`` states what the reference is; by default its writing says so. ``tolerance`` is the
-    relative difference allowed to a number that is no integer. ``algebra(gold, answer)`` decides
+    relative difference allowed to a number that is no integer. ``unevaluated`` accepts a sum,
+    product or division where the reference is a plain number. ``algebra(gold, answer)`` decides
     about references that the grammar does not know; it may raise :class:`UnreadableAnswer` (the
     outcome is ``unparseable``) or :class:`UnreadableReference` (``ungradable``).
     """
@@ -90,7 +96,10 @@ def grade(
     answer_text = _concluded(answer_text)
     if unfit := _unfit(gold_text, answer_text):
         return unfit
-    return _compared(gold_text, answer_text, algebra, kind, tolerance)
+    comparison = Comparison(
+        algebra, tolerance, kind == "decimal", unevaluated or kind == "expression"
+    )
+    return _compared(gold_text, answer_text, comparison, kind)
 
 
 def _concluded(answer: str) -> str:
@@ -114,10 +123,9 @@ def _unfit(gold: str, answer: str) -> Decision | None:
 
 
 def _compared(
-    gold_text: str, answer_text: str, algebra: Algebra, kind: AnswerType, tolerance: float
+    gold_text: str, answer_text: str, comparison: Comparison, kind: AnswerType
 ) -> Decision:
     gold_text, answer_text = _one_parameter(gold_text, answer_text)
-    comparison = Comparison(algebra, tolerance, rounded=kind == "decimal")
     ours, theirs = _retyped(read_value(gold_text), kind), _retyped(read_value(answer_text), kind)
     if not _is(ours, kind):
         return Decision(Outcome.UNGRADABLE, f"the reference is no {kind}")
@@ -139,6 +147,8 @@ def _compared(
         return Decision(Outcome.CORRECT)
     if isinstance(theirs, Expression) and not _readable(theirs.text) and _known(ours):
         return Decision(Outcome.UNPARSEABLE, "the answer cannot be read as mathematics")
+    if not comparison.unevaluated and (operation := left_open(ours, theirs)):
+        return Decision(Outcome.WRONG, f"the answer is an unevaluated {operation}")
     return Decision(Outcome.WRONG)
 
 

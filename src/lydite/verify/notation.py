@@ -8,7 +8,7 @@ import re
 import unicodedata
 
 _SYMBOLS = {
-    "×": r"\times ", "÷": "/", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "•": r"\cdot ",
+    "×": r"\times ", "÷": r"\div ", "·": r"\cdot ", "∙": r"\cdot ", "⋅": r"\cdot ", "•": r"\cdot ",
     "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ", "∓": r"\mp ", "≈": r"\approx ",
     "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ", "≦": r"\le ", "≧": r"\ge ",
     "≠": r"\ne ", "∈": r"\in ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ",

@@ -18,12 +18,13 @@ ROUNDED_DIGITS = 6
 @dataclass(frozen=True, slots=True)
 class Number:
     """An exact value. ``places`` is the number of decimals it was written with, ``None`` unless it
-    is a decimal.
+    is a decimal. ``power`` says that it was written as one, ``2^{10}``.
     """
 
     value: Fraction
     percent: bool = False
     places: int | None = None
+    power: bool = False
 
     @property
     def significant(self) -> int:
@@ -116,7 +117,7 @@ def read_number(text: str) -> Number | None:
     value = -number.value if negative else number.value
     if magnitude is not None:
         return Number(value * _MAGNITUDES[magnitude[1]], percent is not None)
-    return Number(value, number.percent or percent is not None, number.places)
+    return Number(value, number.percent or percent is not None, number.places, number.power)
 
 
 def _sign(text: str) -> tuple[bool, str]:
@@ -143,7 +144,7 @@ def _unsigned(text: str) -> Number | None:
         match = pattern.fullmatch(text)
         if match is not None:
             value = build(match)
-            return None if value is None else Number(value)
+            return None if value is None else Number(value, power=pattern is _POWER)
     if _EUROPEAN.fullmatch(text):
         return _decimal(re.sub(r"[. ]", "", text).replace(",", "."))
     return None

@@ -85,7 +85,7 @@ def scaled(value: Quantity | Expression, scale: Fraction) -> Quantity | Expressi
     """The amount in base units."""
     if isinstance(value, Quantity):
         number = value.number
-        return Quantity(Number(number.value * scale, number.percent, None))
+        return Quantity(Number(number.value * scale, number.percent, None, number.power))
     return Expression(f"({value.text}) \\cdot \\frac{{{scale.numerator}}}{{{scale.denominator}}}")
 
 

@@ -44,6 +44,11 @@ class MathConfig(AnswerConfig):
         description="Relative difference that a number may have from a reference that is no "
         "integer. A column `tolerance` states it for a row.",
     )
+    unevaluated: Literal["refuse", "accept"] = Field(
+        default="refuse",
+        description="Whether a sum, product or division (`17+25`) answers a reference that is a "
+        "plain number. `accept` pays an arithmetic prompt that is only repeated.",
+    )
 
 
 class ExactConfig(AnswerConfig):
