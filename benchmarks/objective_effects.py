@@ -61,9 +61,9 @@ class Experiment:
 def ratios(bench: Bench, setting: Setting) -> Run:
     """One rollout and its updates; then how far each answer's tokens have moved.
 
-    A row for each answer: its ``length`` in tokens, the ``sum`` over its tokens of the ratio to the
-    policy that sampled it and of the ratio's ``square``, the ``sequence`` ratio, which is the
-    geometric mean, and the ``product``.
+    A row for each answer: its ``length`` in tokens, and over its tokens the ``sum`` of the logs of
+    their ratios to the policy that sampled them, and of their ``squares``. The log of the
+    product of the ratios is the sum, that of the sequence ratio the sum by the length.
     """
     began = time.perf_counter()
     policy = bench.policy()
@@ -75,19 +75,13 @@ def ratios(bench: Bench, setting: Setting) -> Run:
         with torch.no_grad():
             answers = [c.token_ids for c in group]
             logprobs, _ = score(policy, [group[0].prompt_ids], [answers])
-        for now, completion in zip(logprobs, group, strict=True):
+        for present, completion in zip(logprobs, group, strict=True):
             length = len(completion.token_ids)
-            moved = now[:length].double() - torch.tensor(completion.logprobs, dtype=torch.float64)
-            ratio = moved.exp()
-            rows.append(
-                {
-                    "length": float(length),
-                    "sum": ratio.sum().item(),
-                    "square": ratio.square().sum().item(),
-                    "sequence": moved.mean().exp().item(),
-                    "product": moved.sum().exp().item(),
-                }
+            moved = present[:length].double() - torch.tensor(
+                completion.logprobs, dtype=torch.float64
             )
+            squares = moved.square().sum().item()
+            rows.append({"length": float(length), "sum": moved.sum().item(), "squares": squares})
     return Run(setting, rows, [], [], time.perf_counter() - began)
 
 

@@ -115,6 +115,9 @@ def _curves(runs: Mapping[str, Sequence[Run]], folder: Path, name: str) -> None:
         band(axes, heldout(found), COLOURS[0], "-")
         axes.set_title(preset)
         axes.set_ylim(0, 101)
+        axes.set_xscale("symlog", linthresh=10)
+        axes.set_xticks([0, 5, 10, 30, 100], ["0", "5", "10", "30", "100"])
+        axes.minorticks_off()
     for axes in list(grid.flat)[len(runs) :]:
         axes.axis("off")
     figure.supxlabel("sampled tokens, thousands (dotted: grpo)", fontsize=9)
@@ -147,6 +150,7 @@ def _ranking(runs: Mapping[str, Sequence[Run]], folder: Path, name: str) -> None
 def plot_length(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
     """Lengths of wrong and of right answers, step by step, and how they end."""
     figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
+    axes[1].sharey(axes[0])
     lines = []
     for index, (label, found) in enumerate(runs.items()):
         look = COLOURS[index], STYLES[index]
@@ -160,6 +164,7 @@ def plot_length(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
     ):
         each.set_title(title)
         each.set_xlabel("policy steps")
+        each.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("length, tokens")
     axes[2].set_ylabel("difference, tokens")
     axes[2].axhline(0, color=GREY, linewidth=0.8)
@@ -257,14 +262,14 @@ EDGES = (20, 30, 35, 40, 45, 50, 55, 60, 65, 70, 77)
 
 
 def plot_ratio(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
-    """Standard deviation of token, sequence and product ratios against the answer's length."""
+    """Standard deviation of the logs of token, sequence and product ratios by answer length."""
     figure, axes = plt.subplots(figsize=(5.2, 3.4), layout="constrained")
     seeds = [run.steps for found in runs.values() for run in found]
     lines = []
     kinds: tuple[tuple[str, Callable[[Sequence[Mapping[str, float]]], float]], ...] = (
         ("token ratio", _token_std),
-        ("sequence ratio (geometric mean)", lambda rows: pstdev(r["sequence"] for r in rows)),
-        ("product of token ratios", lambda rows: pstdev(r["product"] for r in rows)),
+        ("sequence ratio (mean of the logs)", lambda rows: pstdev(_mean_log(r) for r in rows)),
+        ("product of token ratios", lambda rows: pstdev(r["sum"] for r in rows)),
     )
     bins = [
         [[r for r in rows if low <= r["length"] < high] for rows in seeds]
@@ -278,12 +283,12 @@ def plot_ratio(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
         means = [fmean(values[place] for _, values in series) for place in range(len(full))]
         shown = ", ".join(f"{x:.0f}: {y:.3g}" for x, y in zip(centres, means, strict=True))
         lines.append(f"{label}: standard deviation by length {shown}")
-    spread = fmean(_token_std(cut) for cut in full[0])
-    ideal = [spread / math.sqrt(x) for x in centres]
+    spreads = [fmean(_token_std(rows) for rows in cut) for cut in full]
+    ideal = [spread / math.sqrt(x) for spread, x in zip(spreads, centres, strict=True)]
     axes.plot(centres, ideal, ":", color=GREY, label="token ratio ÷ √length")
     axes.set_yscale("log")
     axes.set_xlabel("length of the answer, tokens")
-    axes.set_ylabel("standard deviation of the ratio")
+    axes.set_ylabel("standard deviation of the log-ratio")
     figure.legend(loc="outside lower center", ncols=2)
     save(figure, folder, "objectives_ratio")
     return "\n".join(lines)
@@ -292,7 +297,11 @@ def plot_ratio(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
 def _token_std(rows: Sequence[Mapping[str, float]]) -> float:
     count = sum(r["length"] for r in rows)
     mean = sum(r["sum"] for r in rows) / count
-    return math.sqrt(max(0.0, sum(r["square"] for r in rows) / count - mean * mean))
+    return math.sqrt(max(0.0, sum(r["squares"] for r in rows) / count - mean * mean))
+
+
+def _mean_log(row: Mapping[str, float]) -> float:
+    return row["sum"] / row["length"]
 
 
 EFFECTS: Mapping[str, Callable[[Mapping[str, Sequence[Run]], Path], str]] = {

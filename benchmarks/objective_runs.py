@@ -188,7 +188,7 @@ class Bench:
         return RLTrainer(stage, parts, prompts, setting.seed)
 
     def run(self, setting: Setting) -> Run:
-        """Trains until the budget is spent."""
+        """Trains until the budget is spent, or every problem is retired."""
         began = time.perf_counter()
         policy = self.policy()
         engine = local_engine(policy, self.recipe.engine, setting.seed)
@@ -200,13 +200,14 @@ class Bench:
         scores: list[float] = []
         tokens, due = 0.0, 0.0
         while True:
-            if tokens >= due or tokens >= setting.budget:
+            spent = tokens >= setting.budget or trainer.finished
+            if tokens >= due or spent:
                 result = evaluate("heldout", heldout, engine, self.verifier, params, 1)
                 scores = [found[0] for found in result.scores.values()]
                 accuracy = sum(scores) / len(scores)
                 curve.append({"step": len(steps), "tokens": tokens, "accuracy": accuracy})
                 due += setting.every * (1 if tokens < EARLY * setting.every else 3)
-            if tokens >= setting.budget:
+            if spent:
                 return Run(setting, steps, curve, scores, time.perf_counter() - began)
             found = trainer.step(len(steps))
             tokens += found.metrics["tokens"]

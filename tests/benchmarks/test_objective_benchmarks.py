@@ -156,10 +156,10 @@ def test_a_line_is_read_between_its_points() -> None:
 def test_the_deviation_of_token_ratios_is_over_all_tokens() -> None:
     pytest.importorskip("matplotlib")
     rows = [
-        {"length": 1.0, "sum": 3.0, "square": 9.0},
-        {"length": 3.0, "sum": 3.0, "square": 3.0},
+        {"length": 1.0, "sum": 3.0, "squares": 9.0},
+        {"length": 3.0, "sum": 3.0, "squares": 3.0},
     ]
-    # Ratios 3, 1, 1, 1: mean 1.5, variance 0.75.
+    # Log-ratios 3, 1, 1, 1: mean 1.5, variance 0.75.
     assert module("objective_plots")._token_std(rows) == pytest.approx(math.sqrt(0.75))
 
 
@@ -192,6 +192,5 @@ def test_a_ratio_is_taken_to_the_policy_that_sampled(tiny: Any) -> None:
     rows = effects.ratios(tiny, setting(stage=still)).steps
     assert len(rows) == 8
     for row in rows:
-        assert row["sequence"] == pytest.approx(1, abs=1e-4)
-        assert row["product"] == pytest.approx(1, abs=1e-4)
-        assert row["sum"] == pytest.approx(row["length"], rel=1e-4)
+        assert row["sum"] == pytest.approx(0, abs=1e-4)
+        assert row["squares"] == pytest.approx(0, abs=1e-6)
