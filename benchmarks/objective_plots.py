@@ -96,12 +96,15 @@ def save(figure: Any, folder: Path, name: str) -> None:
 
 
 def plot_presets(runs: Mapping[str, Sequence[Run]], folder: Path, minibatches: int) -> None:
-    """Learning curves of the presets that have several seeds, and one line for every preset."""
+    """Learning curves of the presets that have several seeds, and one line for every preset.
+
+    One update a rollout, and one seed throughout, have files of their own.
+    """
     several = {name: found for name, found in runs.items() if len(found) > 1}
     suffix = "" if minibatches > 1 else "_on_policy"
     if several:
         _curves(several, folder, f"objectives_curves{suffix}")
-    _ranking(runs, folder, f"objectives_ranking{suffix}")
+    _ranking(runs, folder, f"objectives_{'ranking' if several else 'one_seed'}{suffix}")
 
 
 def _curves(runs: Mapping[str, Sequence[Run]], folder: Path, name: str) -> None:
@@ -141,9 +144,10 @@ def _ranking(runs: Mapping[str, Sequence[Run]], folder: Path, name: str) -> None
     left.set_yticks(range(len(order)), order)
     left.set_xlabel("accuracy averaged over the budget, %")
     right.set_xlabel("held-out accuracy at the end, %")
-    left.plot([], [], "o", color=COLOURS[0], label="a seed of three")
-    left.plot([], [], "D", color=COLOURS[1], label="one seed")
-    left.legend(loc="upper left")
+    if len({len(found) > 1 for found in runs.values()}) > 1:
+        left.plot([], [], "o", color=COLOURS[0], label="one of several seeds")
+        left.plot([], [], "D", color=COLOURS[1], label="the only seed")
+        left.legend(loc="upper left")
     save(figure, folder, name)
 
 
@@ -205,12 +209,11 @@ def plot_entropy(runs: Mapping[str, Sequence[Run]], folder: Path) -> str:
         lines.append(f"{label}: entropy, held-out accuracy at the end by seed {shown}")
     for each, label in zip(
         axes,
-        ("entropy, nats", "tokens clipped above, %", "held-out accuracy, %"),
+        ("entropy, nats", "clipped above, % of tokens", "held-out accuracy, %"),
         strict=True,
     ):
         each.set_ylabel(label)
         each.set_xlabel("sampled tokens, thousands")
-    axes[0].set_yscale("log")
     figure.legend(loc="outside lower center", ncols=3)
     save(figure, folder, "objectives_entropy")
     return "\n".join(lines)

@@ -173,8 +173,11 @@ class Bench:
         stage = self.recipe.stages[-1].model_dump()
         stage["optimizer"] |= {"lr": setting.lr, "schedule": "constant"}
         stage["update"] |= {"minibatches": setting.minibatches, "epochs": setting.epochs}
-        changed = {"objective": setting.objective, "steps": MANY, **setting.stage}
-        return validate(RLStage, {**stage, **changed}, setting.objective)
+        stage |= {"objective": setting.objective, "steps": MANY}
+        for name, value in setting.stage.items():
+            whole = name == "objective" or not isinstance(value, Mapping)
+            stage[name] = value if whole else {**stage[name], **value}
+        return validate(RLStage, stage, setting.objective)
 
     def trainer(self, setting: Setting, policy: Policy, engine: Engine) -> RLTrainer:
         """Lydite's RL loop for the setting, on a policy and the engine that samples from it."""

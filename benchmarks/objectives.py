@@ -111,16 +111,17 @@ def row(preset: str, runs: Sequence[Run]) -> str:
         f"{interval.mean:.1%} [{interval.lo:.1%}, {interval.hi:.1%}]",
         f"{figure['entropy']:.3f}",
         f"{figure['right']:.1f} / {figure['wrong']:.1f}",
+        f"{figure['truncated']:.0%}",
         f"{idle:.0%}",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-FIGURES = ("entropy", "right", "wrong")
+FIGURES = ("entropy", "right", "wrong", "truncated")
 HEADINGS = (
     "preset", "lr", "seeds", "steps to 80%", "tokens to 80%, thousands",
     "tokens to 95%, thousands", "accuracy over the budget", "held-out accuracy at the end",
-    "entropy, nats", "tokens of right / wrong answers", "groups without a signal",
+    "entropy, nats", "tokens of right / wrong answers", "cut off", "groups without a signal",
 )  # fmt: skip
 
 

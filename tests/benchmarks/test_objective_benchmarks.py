@@ -194,3 +194,12 @@ def test_a_ratio_is_taken_to_the_policy_that_sampled(tiny: Any) -> None:
     for row in rows:
         assert row["sum"] == pytest.approx(0, abs=1e-4)
         assert row["squares"] == pytest.approx(0, abs=1e-6)
+
+
+def test_an_override_leaves_the_rest_of_its_section_as_the_recipe_has_it(tiny: Any) -> None:
+    changes = {"optimizer": {"warmup_steps": 0}, "objective": {"preset": "grpo", "clip_high": 0.5}}
+    stage = tiny.stage(setting(lr=7e-5, stage=changes))
+    recipe = tiny.recipe.stages[-1].optimizer
+    expected = {"lr": 7e-5, "warmup_steps": 0, "schedule": "constant"}
+    assert stage.optimizer == recipe.model_copy(update=expected)
+    assert stage.build_objective().clip_high == 0.5
