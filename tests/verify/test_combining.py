@@ -190,6 +190,9 @@ def test_recipes_say_it_as_one_would_guess() -> None:
     verdicts = verifier.verify([Problem("a", "q", (), "1/2")] * 2, texts)
     verifier.close()
     assert [v.reward for v in verdicts] == [1.1, 0.0]
+    # What was not asked is there too, so that every row has the same parts.
+    assert list(verdicts[0].parts) == list(verdicts[1].parts)
+    assert verdicts[1].parts["gate.cascade.exact"] is None
     assert verdicts[0].parts["gate.cascade.math"] is None  # exact compares plain numbers
     assert verdicts[0].parts["gate.cascade.exact"] == 1.0
     assert validate(VerifierConfig, nested.model_dump(mode="json")) == nested

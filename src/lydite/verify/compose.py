@@ -90,7 +90,8 @@ def summed(rewards: Sequence[Reward], scores: Sequence[Score]) -> Score:
     parts: dict[str, float | None] = {}
     for reward, score in zip(rewards, scores, strict=True):
         parts[reward.name] = score.reward
-        parts.update({f"{reward.name}.{name}": value for name, value in score.parts.items()})
+        within = score.parts or dict.fromkeys(names_inside(reward))
+        parts.update({f"{reward.name}.{name}": value for name, value in within.items()})
     seconds = sum(score.seconds for score in scores)
     asked = [(r, s) for r, s in zip(rewards, scores, strict=True) if s.applies]
     if not asked:
@@ -150,6 +151,13 @@ class Combines(Protocol):
     def inner(self) -> Sequence[Part]:
         """Those that it asks itself."""
         ...
+
+
+def names_inside(reward: Reward) -> Iterator[str]:
+    """The names of the parts of a reward that combines others, at any depth."""
+    for part in reward.inner() if isinstance(reward, Combines) else ():
+        yield part.reward.name
+        yield from (f"{part.reward.name}.{name}" for name in names_inside(part.reward))
 
 
 def leaves(parts: Sequence[Part], when: tuple[When, ...] = ()) -> Iterator[Part]:
