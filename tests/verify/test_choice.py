@@ -17,7 +17,7 @@ CITIES = Choices("ABCD", ("Paris", "Rome", "Berlin", "London"))
         r"\textbf{(B)}", r"\textbf{(B) }\text{Rome}", "Ｂ", "（Ｂ）", "Ⓑ", "Option B", "option (B)",
         "The correct answer is B", "Answer: B", "选B", "B. Rome", "(B) Rome", "B: Rome", "B - Rome",
         "B、Rome", "b) Rome", "Rome", "rome.", "I choose (B)", "It is B.", "B, not C", "B (not C)",
-        "(B), rather than (C)", "(B) Rome, since it lies in Italy",
+        "(B), rather than (C)", "(B) Rome, since it lies in Italy", "(B) is right", "(B), not far off",
     ],
 )  # fmt: skip
 def test_one_choice(answer: str) -> None:
@@ -41,6 +41,9 @@ def test_one_choice(answer: str) -> None:
         ("not B", "names no choice"),
         ("it is not (B)", "names no choice"),
         ("it isn't option B", "says what is not the answer"),
+        ("(B) is wrong", "says what is not the answer"),
+        ("B. is clearly not right", "says what is not the answer"),
+        ("B is incorrect", "names no choice"),
         ("A thing", "names no choice"),
         ("I am", "names no choice"),
         ("Vitamin C", "names no choice"),

@@ -15,9 +15,9 @@ from lydite.verify.settings import (
     FunctionConfig,
     GateConfig,
     MathConfig,
-    SqlConfig,
     VerifierConfig,
 )
+from lydite.verify.sql.config import SqlConfig
 from lydite.verify.text_config import (
     ChoiceConfig,
     FormatConfig,

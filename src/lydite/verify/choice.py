@@ -69,6 +69,12 @@ _DENIAL = re.compile(
 )
 
 
+_DENIED_AFTER = re.compile(
+    rf"(?:is|are|was|were|seems?|cannot|can|does|do|would|looks?)\b.{{0,30}}?(?:{_DENIAL.pattern})",
+    re.IGNORECASE,
+)
+
+
 @functools.lru_cache(maxsize=64)
 def _patterns(labels: str) -> _Patterns:
     listed = "".join(sorted(set(labels + labels.lower())))
@@ -167,6 +173,8 @@ def _marked(text: str, choices: Choices, patterns: _Patterns, multiple: bool) ->
         return Chosen(reason=f"it names {label} beside the text of {told}")
     if told is not None:
         return Chosen(frozenset(label))
+    if _DENIED_AFTER.match(rest):
+        return Chosen(reason="it says what is not the answer")
     others = _names(rest, patterns) - {label}
     if others and (_HEDGE.search(rest) or not multiple):
         return Chosen(reason=f"it names several choices: {', '.join(sorted({label, *others}))}")

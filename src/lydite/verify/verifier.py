@@ -39,11 +39,11 @@ from lydite.verify.settings import (
     FunctionConfig,
     GateConfig,
     MathConfig,
-    SqlConfig,
     VerifierConfig,
     inner_rewards,
     reward_names,
 )
+from lydite.verify.sql.config import SqlConfig
 from lydite.verify.sql.reward import SqlReward, sql_handler
 from lydite.verify.text_config import (
     ChoiceConfig,

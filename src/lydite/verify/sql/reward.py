@@ -16,7 +16,7 @@ from lydite.types import Outcome, Problem
 from lydite.verify.answer import FinalAnswer
 from lydite.verify.pool import Handler, Item, Pool, Reply
 from lydite.verify.score import Score, Table
-from lydite.verify.settings import SqlConfig
+from lydite.verify.sql.config import SqlConfig
 from lydite.verify.sql.prepare import Options, Source
 from lydite.verify.sql.read import read_sql
 from lydite.verify.sql.worker import Check, Look, Prepare
