@@ -72,16 +72,18 @@ def test_every_dataset_takes_its_own_answers(
     assert {n for n, each in problems.items() if each.reference is None} == WITHOUT_ORACLE
 
 
-@pytest.mark.parametrize("answer", ["zzz", "nan", FORGED])
 def test_no_dataset_takes_what_is_no_answer(
-    reward: GymReward, problems: dict[str, Problem], answer: str
+    reward: GymReward, problems: dict[str, Problem]
 ) -> None:
-    texts = [f"<answer>{answer}</answer>"] * len(problems)
-    scores = reward.score(list(problems.values()), texts)
-    found = {
-        n: (score.outcome.value, score.reward) for n, score in zip(problems, scores, strict=True)
+    answers = ("zzz", "nan", FORGED)
+    asked = [problem for problem in problems.values() for _ in answers]
+    scores = reward.score(asked, [f"<answer>{a}</answer>" for a in answers] * len(problems))
+    taken = {
+        problem.tag: score
+        for problem, score in zip(asked, scores, strict=True)
+        if (score.outcome, score.reward) != (Outcome.WRONG, 0.0)
     }
-    assert {n: what for n, what in found.items() if what != ("wrong", 0.0)} == {}
+    assert taken == {}
 
 
 def test_an_answer_through_the_reward_is_paid_as_the_scorer_says(
@@ -136,6 +138,21 @@ def test_numbers_that_are_not_finite_are_no_answer(
     reward: GymReward, problems: dict[str, Problem], answer: str
 ) -> None:
     assert paid(reward, problems["complex_arithmetic"], answer) == [0.0]
+
+
+def test_answers_to_one_problem_stand_each_for_itself(
+    reward: GymReward, problems: dict[str, Problem]
+) -> None:
+    one, other = problems["chain_sum"], problems["lcm"]
+    asked = [one] * 20 + [other] + [one] * 2 + [replace(one, reference="0")]
+    right = [f"<answer>{problem.reference}</answer>" for problem in asked]
+    for at in (0, 5, 19, 20, 22):
+        texts = ["<answer>x</answer>", *right][: len(asked)]
+        texts[at] = right[at]
+        scores = reward.score(asked, [t if n == at else "nothing" for n, t in enumerate(texts)])
+        assert [n for n, score in enumerate(scores) if score.reward] == [at]
+    assert [score.reward for score in reward.score(asked, right)] == [1.0] * 24
+    assert reward.score([], []) == []
 
 
 def test_words_that_hold_nan_are_words(reward: GymReward, problems: dict[str, Problem]) -> None:
@@ -217,6 +234,21 @@ def test_a_problem_that_cannot_be_scored_is_named(
         assert score.outcome is Outcome.UNGRADABLE and score.reward is None
         for line in (fault, score.detail):
             assert line is not None and said in line and "\n" not in line
+
+
+def test_a_problem_that_takes_its_sandbox_along_is_named_alone(
+    problems: dict[str, Problem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = SandboxLimits(wall_seconds=1.0, cpu_seconds=20, memory_mb=1024, file_mb=1)
+    monkeypatch.setattr(gym_reward, "CHECKING", limits)
+    monkeypatch.setattr(gym_reward, "CHECKED_TOGETHER", 1)
+    good, endless = problems["chain_sum"], replace(problems["puzzle24"], reference="9**9**9**9")
+    reward = made(workers=1)
+    try:
+        faults = reward.check_golds([good, endless, good])
+    finally:
+        reward.close()
+    assert faults == [None, "scoring it took too long", None]
 
 
 def test_columns_may_be_text(reward: GymReward, problems: dict[str, Problem]) -> None:

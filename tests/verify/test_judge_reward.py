@@ -386,7 +386,9 @@ def test_canaries_are_of_every_kind_and_cost_their_share() -> None:
         reward.score(problems * 4, [f"\\boxed{{{n}}}" for n in range(100, 108)])
         assert len(fake.bodies) == len(seen)  # nothing new was judged, so nothing more is asked
         table = reward.tables()[0]
-        assert sum(int(row[1]) for row in table.rows) == 10 and "8 taken" in table.note
+        assert sum(int(row[1]) for row in table.rows) == 10 and table.note.endswith(
+            "judged by m: 8; taken from the cache: 8"
+        )
         assert {row[2] for row in table.rows} == {"0"}
 
 

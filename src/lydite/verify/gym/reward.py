@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ from lydite.verify.sandbox.runtime import libraries_of
 from lydite.verify.score import Score
 
 PACKAGE = "reasoning-gym"
-CHECKED_TOGETHER = 16
+SCORED_TOGETHER = 16
+CHECKED_TOGETHER = 32
 CHECKING = SandboxLimits(
     wall_seconds=120.0, cpu_seconds=120, memory_mb=2048, file_mb=1, output_kb=4096
 )
@@ -43,6 +45,7 @@ _LATE = {
 }
 _NOT_FINITE = re.compile(r"(?i)(?<![a-z])(?:nan|inf(?:inity)?)(?=[ij]?(?![a-z]))")
 _NUMBER_LIKE = re.compile(r"(?i)[\d\s.,()+\-*eij]*")
+Decided = tuple[Outcome, float | None, str]
 _START = "import lydite_gym\nlydite_gym.main()\n"
 
 
@@ -96,9 +99,10 @@ def _installed() -> tuple[list[str], list[str]]:
 class GymReward:
     """1.0 for full marks of the dataset's scorer, else 0.0; or its marks, with ``binary: false``.
 
-    Answers are scored side by side, ``limits.workers`` at once, each in a process of its own. What
-    a scorer raises over an answer is the answer's fault, and so is a limit that it passes
-    (``timeout``); a problem whose scorer refuses the reference itself is ``ungradable``.
+    Problems are scored side by side, ``limits.workers`` at once, the answers to one in a process of
+    their own; where that does not end well, each answer in its own. What a scorer raises over an
+    answer is the answer's fault, and so is a limit that it passes (``timeout``); a problem whose
+    scorer refuses the reference itself is ``ungradable``.
     """
 
     def __init__(self, config: GymConfig, name: str, limits: PoolLimits) -> None:
@@ -112,12 +116,21 @@ class GymReward:
         self._config = config
         self._program = program()
         self._sandbox = Sandbox(slots=2 * limits.workers)
+        self._workers = limits.workers
         self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="gym")
         self._local = threading.local()
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
         """One score per completion, in order."""
-        return list(self._threads.map(self._score, problems, texts))
+        groups = [
+            range(start, min(start + SCORED_TOGETHER, end))
+            for first, end in _runs(problems)
+            for start in range(first, end, SCORED_TOGETHER)
+        ]
+        found = self._threads.map(
+            lambda group: self._score(problems[group[0]], [texts[n] for n in group]), groups
+        )
+        return [score for scores in found for score in scores]
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """Every problem names a dataset whose scorer takes the reference, if there is one."""
@@ -129,19 +142,20 @@ class GymReward:
             if not isinstance(read, str):
                 asked[index] = read
         places = list(asked)
-        chunks = [places[n : n + CHECKED_TOGETHER] for n in range(0, len(places), CHECKED_TOGETHER)]
-        for chunk, found in zip(
-            chunks,
-            self._threads.map(lambda chunk: self._check([asked[n] for n in chunk]), chunks),
+        share = max(1, math.ceil(len(places) / self._workers))
+        shares = [places[n : n + share] for n in range(0, len(places), share)]
+        for mine, found in zip(
+            shares,
+            self._threads.map(lambda mine: self._check([asked[n] for n in mine]), shares),
             strict=True,
         ):
-            for place, fault in zip(chunk, found, strict=True):
+            for place, fault in zip(mine, found, strict=True):
                 faults[place] = fault
         return faults
 
     def warm(self) -> None:
         """Loads the library in as many sandboxes as will be used."""
-        for _ in self._threads.map(lambda _: self._runner(), range(self._threads._max_workers)):
+        for _ in self._threads.map(lambda _: self._runner(), range(self._workers)):
             pass
 
     def close(self) -> None:
@@ -150,50 +164,83 @@ class GymReward:
         self._threads.shutdown(cancel_futures=True)
 
     def _check(self, asked: list[dict[str, Any]]) -> list[str | None]:
+        """Faults of problems, in one sandbox while none of them spoils it for the others."""
+        faults: list[str | None] = []
         try:
             with self._sandbox.runner(self._program, CHECKING) as runner:
-                found = _exchange(runner, asked)
+                for start in range(0, len(asked), CHECKED_TOGETHER):
+                    chunk = asked[start : start + CHECKED_TOGETHER]
+                    found = _exchange(runner, chunk)
+                    if not isinstance(found, list):
+                        break
+                    faults += [_fault(each) for each in found]
+                else:
+                    return faults
         except SandboxError as error:
-            found = str(error)
-        if isinstance(found, list):
-            return [_fault(each) for each in found]
-        if len(asked) > 1:  # one of them spoils it for the others
-            return [self._check([each])[0] for each in asked]
-        return [found if isinstance(found, str) else _ended(found)]
+            return faults + [str(error)] * (len(asked) - len(faults))
+        if len(asked) == 1:
+            return [found if isinstance(found, str) else _ended(found)]
+        left = asked[len(faults) :]
+        chunk, rest = left[:CHECKED_TOGETHER], left[CHECKED_TOGETHER:]
+        faults += [self._check([each])[0] for each in chunk]
+        return faults + (self._check(rest) if rest else [])
 
-    def _score(self, problem: Problem, text: str) -> Score:
+    def _score(self, problem: Problem, texts: Sequence[str]) -> list[Score]:
+        """The scores of several completions of one problem."""
         begun = time.perf_counter()
-        asked = _problem(problem)
         config = self._config
-        answer = read_answer(
-            text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
-        )
+        answers = [
+            read_answer(
+                text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
+            )
+            for text in texts
+        ]
+        asked = _problem(problem)
         if isinstance(asked, str):
-            return Score(Outcome.UNGRADABLE, None, answer.text, asked)
-        if answer.text is None:
-            return Score(Outcome.UNPARSEABLE, 0.0, detail=answer.reason)
-        outcome, reward, detail = self._decide(asked, answer.text)
-        return Score(outcome, reward, answer.text, detail, time.perf_counter() - begun)
+            return [Score(Outcome.UNGRADABLE, None, answer.text, asked) for answer in answers]
+        decided = iter(self._decide(asked, [a.text for a in answers if a.text is not None]))
+        seconds = (time.perf_counter() - begun) / len(texts)
+        scores = []
+        for answer in answers:
+            if answer.text is None:
+                scores.append(Score(Outcome.UNPARSEABLE, 0.0, detail=answer.reason))
+            else:
+                outcome, reward, detail = next(decided)
+                scores.append(Score(outcome, reward, answer.text, detail, seconds))
+        return scores
 
-    def _decide(self, asked: dict[str, Any], answer: str) -> tuple[Outcome, float | None, str]:
+    def _decide(self, asked: dict[str, Any], answers: Sequence[str]) -> list[Decided]:
+        """The outcome, reward and detail of each answer."""
+        if not answers:
+            return []
+        try:
+            found = self._ask({**asked, "submitted": list(answers)})
+        except SandboxError as error:
+            return [(Outcome.CRASHED, None, str(error))] * len(answers)
+        if isinstance(found, Ended):
+            if len(answers) > 1:  # one of them spoils it for the others
+                return [self._decide(asked, [answer])[0] for answer in answers]
+            late = found.how in _LATE
+            return [(Outcome.TIMEOUT if late else Outcome.WRONG, 0.0, _ended(found))]
+        if "unfit" in found:
+            return [(Outcome.UNGRADABLE, None, str(found["unfit"]))] * len(answers)
         reference = asked["entry"]["answer"]
+        return [
+            self._decided(reference, answer, marks, found["junk"])
+            for answer, marks in zip(answers, found["marks"], strict=True)
+        ]
+
+    def _decided(
+        self, reference: str | None, answer: str, found: Mapping[str, Any], junk: float
+    ) -> Decided:
         if _not_finite(answer) and not (reference and _not_finite(reference)):
             return Outcome.WRONG, 0.0, "it is not a finite number"
-        try:
-            found = self._ask({**asked, "submitted": answer})
-        except SandboxError as error:
-            return Outcome.CRASHED, None, str(error)
-        if isinstance(found, Ended):
-            late = found.how in _LATE
-            return Outcome.TIMEOUT if late else Outcome.WRONG, 0.0, _ended(found)
-        if "unfit" in found:
-            return Outcome.UNGRADABLE, None, found["unfit"]
         if "raised" in found:
             return Outcome.WRONG, 0.0, f"the scorer cannot read it: {found['raised']}"
-        marks = found["score"]
+        marks = float(found["score"])
         if not math.isfinite(marks):
             return Outcome.WRONG, 0.0, f"the scorer gives it {marks}"
-        if found["junk"] >= 1 and marks >= 1:
+        if junk >= 1 and marks >= 1:
             if reference is None:
                 return Outcome.UNGRADABLE, None, "the scorer gives full marks to any answer"
             marks = float(_written(answer) == _written(reference))
@@ -203,13 +250,8 @@ class GymReward:
         return Outcome.CORRECT if full else Outcome.WRONG, paid, detail
 
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any] | Ended:
-        runner = self._runner()
-        try:
-            runner.load(self._program)  # what it remembers of the answer before goes
-        except SandboxError:
-            self._drop()
-            runner = self._runner()
-        found = _exchange(runner, [asked])
+        # Not loaded anew as code is: no answer runs that could read what was there before it.
+        found = _exchange(self._runner(), [asked])
         if isinstance(found, list):
             return dict(found[0])
         self._drop()
@@ -269,7 +311,13 @@ def _problem(problem: Problem) -> dict[str, Any] | str:
         column = "gym_config" if config is None else "metadata"
         return f"its column {column} is no object"
     entry = {"question": problem.question, "answer": problem.reference, "metadata": metadata}
-    return {"dataset": name, "config": config, "entry": entry}
+    return {"dataset": name, "config": config, "entry": entry, "submitted": []}
+
+
+def _runs(problems: Sequence[Problem]) -> list[tuple[int, int]]:
+    """Where the same problem stands several times in a row: first place, and one past the last."""
+    starts = [n for n in range(len(problems)) if n == 0 or problems[n] is not problems[n - 1]]
+    return list(pairwise([*starts, len(problems)]))
 
 
 def _mapping(value: object) -> dict[str, Any] | None:

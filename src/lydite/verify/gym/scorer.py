@@ -6,13 +6,14 @@ answer as Python, by ``eval`` or by sympy's parser; code in an answer could writ
 whatever sandbox. So ``eval`` reads literals and arithmetic on numbers here, and what sympy's parser
 has made of an answer is looked through before it is evaluated.
 
-Each answer is then scored in a process of its own, forked from here: :func:`main`.
+The answers to a problem are then scored in a process of their own, forked from here: :func:`main`.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import importlib.abc
 import importlib.machinery
 import json
@@ -180,15 +181,20 @@ def scorer(problem: Mapping[str, Any]) -> Callable[[str], float]:
     entry = problem["entry"]
     entries = (entry, {**entry, "metadata": tuples(entry["metadata"])})
     if entry["answer"] is None:
-        return lambda answer: data.score_answer(answer, entry)
+        return marker(data, entry)
     why = "it does not give full marks"
     for each in entries:
         try:
-            if data.score_answer(entry["answer"], each) >= 1:
-                return lambda answer, each=each: data.score_answer(answer, each)  # type: ignore[misc]
+            if marker(data, each)(entry["answer"]) >= 1:
+                return marker(data, each)
         except Exception as error:
             why = brief(error)
     raise Unfit(f"{name}'s scorer refuses the reference itself: {why}")
+
+
+def marker(data: Any, entry: Mapping[str, Any]) -> Callable[[str], float]:
+    """Scores by an entry, each time from a fresh copy: scorers may write into it."""
+    return lambda answer: data.score_answer(answer, copy.deepcopy(entry))
 
 
 def tuples(value: Any) -> Any:
@@ -212,8 +218,8 @@ def guarded(score: Callable[[str], float], answer: str) -> dict[str, Any]:
         GUARDED[0] = False
 
 
-def examine(problem: Mapping[str, Any], answer: str | None) -> dict[str, Any]:
-    """What becomes of an answer; without one, whether the problem can be scored.
+def examine(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of the answers to a problem, if it can be scored.
 
     ``junk`` is what the scorer gives an answer that is none, whatever the problem.
     """
@@ -221,12 +227,12 @@ def examine(problem: Mapping[str, Any], answer: str | None) -> dict[str, Any]:
         score = scorer(problem)
     except Unfit as error:
         return {"unfit": str(error)}
-    found = {"junk": guarded(score, JUNK).get("score", 0.0)}
-    return found if answer is None else {**found, **guarded(score, answer)}
+    junk, *marks = [guarded(score, answer) for answer in (JUNK, *problem["submitted"])]
+    return {"junk": junk.get("score", 0.0), "marks": marks}
 
 
 def main() -> None:
-    """Reads problems with an answer each from standard input, replies with the nonce that came
+    """Reads problems with answers to each from standard input, replies with the nonce that came
     with them.
     """
     with open(0, "rb", closefd=False) as source:
@@ -234,7 +240,7 @@ def main() -> None:
     private, nothing = os.dup(1), os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
-    found = [examine(each, each.get("submitted")) for each in asked["problems"]]
+    found = [examine(each) for each in asked["problems"]]
     left = memoryview(json.dumps({"nonce": asked["nonce"], "found": found}).encode())
     while left:
         left = left[os.write(private, left) :]

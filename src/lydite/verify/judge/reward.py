@@ -135,10 +135,10 @@ class JudgeReward:
             (f"{kind!r}", str(count), str(self._canaries.accepted[kind]))
             for kind, count in sorted(given.items())
         ]
-        asked, kept = self._counts["asked"], self._counts["kept"]
-        note = f"{asked} answers judged by {self._config.model}, {kept} taken from the cache"
-        return [Table(f"{self.name}: known wrong answers", ("answer", "given", "accepted"), rows,
-                      note)]  # fmt: skip
+        judged, kept = self._counts["judged"], self._counts["kept"]
+        note = f"answers judged by {self._config.model}: {judged}; taken from the cache: {kept}"
+        title = f"{self.name}: known wrong answers"
+        return [Table(title, ("answer", "given", "accepted"), rows, note)] if rows else []
 
     def _read(self, text: str) -> FinalAnswer:
         config = self._config
@@ -196,7 +196,7 @@ class JudgeReward:
             if isinstance(said, Said):
                 self._verdicts.put(keys[case], said)
         with self._lock:
-            self._counts["asked"] += len(asked)
+            self._counts["judged"] += sum(isinstance(said, Said) for said, _ in results.values())
             self._counts["kept"] += len(kept)
         return {**results, **{case: (old, 0.0) for case, old in kept.items()}}
 
