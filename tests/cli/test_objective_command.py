@@ -24,7 +24,9 @@ def test_a_spec_is_explained(cli: Cli) -> None:
     for text in (
         "gain = min( ρA, clip(ρ, 1 − 0.2, 1 + 0.3)·A )",
         "minus 0.01·KL(π‖π_ref)",
+        "grpo: group mean and std",
         "clip_higher: entropy collapse",
+        "group_filter.max_rounds=10",
         "correction.high  2",
         "this spec",
         "A = +1",
@@ -39,12 +41,21 @@ def test_a_mistake_is_one_line(cli: Cli) -> None:
         (["grpo+clip_heigher"], "did you mean 'clip_higher'"),
         (["grpo", "clip_hihg=1"], "did you mean 'clip_high'"),
         (["clip_high=[1"], "clip_high"),
+        (["grpo", "preset=dapo"], "'grpo' and 'dapo'"),
+        (["grpo", "clip_high=0.3", "clip_high=0.4"], "clip_high: is given twice"),
         ([], "--list"),
     ):
         result = cli("objective", *arguments)
         assert result.exit_code == 2
         assert says in result.output
         assert "Traceback" not in result.output
+
+
+def test_names_can_be_written_as_in_a_recipe(cli: Cli) -> None:
+    words, keys = (
+        cli("objective", *given) for given in (["dapo+tis"], ["preset=dapo", "patches=tis"])
+    )
+    assert words.exit_code == 0 and words.output == keys.output
 
 
 def test_a_picture_is_written_in_place_of_the_plot(cli: Cli, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Counts, Objective, describe, surrogate
-from lydite.objective.explain import Curve, catalogue, curve, origins, plot, remedies
+from lydite.objective.explain import Curve, catalogue, curve, defaults, origins, plot, sources
 from lydite.objective.surrogate import Clip, Gain, Surrogate, Tokens
 
 
@@ -20,9 +20,13 @@ def test_each_setting_says_who_set_it() -> None:
     assert found["clip_high"] == (0.3, "this spec")
     assert found["correction"] == ("tis", "tis")
     assert found["kl"] == (0.01, "this spec")
-    assert "max_rounds" not in found
-    assert next(row.source for row in origins("dapo")) == "DAPO, arXiv 2503.14476"
-    assert remedies(spec) == [("tis", PATCHES["tis"].why, PATCHES["tis"].source)]
+    rest = defaults(spec)
+    assert found.keys() | rest.keys() == Objective.defaults().keys()
+    assert not found.keys() & rest.keys() and rest["group_filter.max_rounds"] == 10
+    assert sources(spec) == [
+        ("dapo", PRESETS["dapo"].about, "DAPO, arXiv 2503.14476"),
+        ("tis", PATCHES["tis"].why, PATCHES["tis"].source),
+    ]
     with pytest.raises(UserError, match="contradict"):
         origins("grpo+token_mean+fixed_length")
 

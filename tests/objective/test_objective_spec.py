@@ -15,6 +15,7 @@ from lydite.objective.settings import CHOICES, GroupFilter
 from lydite.objective.surrogate import SURROGATES
 
 KEYS = set(Objective.defaults())
+_OTHERS = ("gspo", "gspo_token", "luspo", "cispo", "gmpo", "dppo", "scalerl")
 
 
 def test_the_papers_settings() -> None:
@@ -78,19 +79,19 @@ def test_a_patch_is_a_function_of_an_objective(name: str) -> None:
 
 
 def test_order_never_matters() -> None:
-    for pair in itertools.combinations(PATCHES, 2):
-        results = []
-        for order in (["grpo", *pair], [*reversed(pair), "grpo"]):
+    found: list[Objective | str]
+    alone = {name: PATCHES[name](Objective()) for name in PATCHES if name != "reference_refresh"}
+    for one, other in itertools.combinations(PATCHES, 2):
+        found = []
+        for order in (["grpo", one, other], [other, one, "grpo"]):
             try:
-                results.append(repr(Objective.parse(order)))
+                found.append(Objective.parse(order))
             except UserError as error:
-                results.append(str(error))
-        assert results[0] == results[1]
-        if results[0].startswith("Objective"):
-            if "reference_refresh" in pair:  # means nothing before the KL that it goes with
-                continue
-            there = PATCHES[pair[0]](PATCHES[pair[1]](Objective()))
-            assert there == PATCHES[pair[1]](PATCHES[pair[0]](Objective()))
+                found.append(str(error))
+        assert found[0] == found[1]
+        # reference_refresh means nothing before the KL that it goes with
+        if isinstance(found[0], Objective) and {one, other} <= alone.keys():
+            assert PATCHES[one](alone[other]) == PATCHES[other](alone[one]) == found[0]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,11 @@ def test_contradicting_patches_are_both_named(one: str, other: str) -> None:
     [
         ("grpo+clip_heigher", "did you mean 'clip_higher'"),
         ("dapoo", "did you mean 'dapo'"),
-        ("", "unknown name ''"),
+        ("", "a name is missing"),
+        ("grpo+", "a name is missing"),
+        ("grpo++clip_higher", "unknown name 'grpo++clip_higher'"),
+        ("grpo&tis", "unknown name 'grpo&tis'"),
+        ("DAPO", "did you mean 'dapo'"),
         ([], "exactly one preset"),
         (7, "write a name"),
         (["grpo", 3], "write a name"),
@@ -182,6 +187,65 @@ def test_a_wrong_spec_is_refused_in_one_line(spec: Any, says: str) -> None:
     assert message.startswith("objective") and says in message and "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ("scalerl+tis", "('tis' sets correction, 'scalerl' sets anchor)"),
+        ("rloo+dual_clip", "so dual_clip means nothing to it"),
+        ("gdpo+dynamic_sampling", "'dynamic_sampling' sets group_filter, 'gdpo' sets baseline"),
+        ("luspo+token_mean", "'luspo' and 'token_mean' contradict each other"),
+        ("ppo+leave_one_out", "'ppo' and 'leave_one_out' contradict each other"),
+        # ranges of another size: they would never clip, or clip where the preset does not
+        *((f"{p}+clip_higher", f"'clip_higher' and '{p}' do not go together") for p in _OTHERS),
+    ],
+)
+def test_a_preset_and_a_patch_that_do_not_go_together_are_both_named(names: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Objective.parse(names)
+    message = str(caught.value)
+    assert says in message and "\n" not in message
+    assert all(f"'{name}'" in message for name in names.split("+"))
+
+
+def test_any_preset_and_patch_make_an_objective_or_one_line() -> None:
+    made = 0
+    for preset, patch in itertools.product(PRESETS, PATCHES):
+        try:
+            made += Objective.parse([preset, patch]) == Objective.parse(f"{patch}+{preset}")
+        except UserError as error:
+            message = str(error)
+            assert "\n" not in message and message.startswith("objective")
+            settings = PATCHES[patch].settings
+            assert patch in message or any(f"objective.{key}: " in message for key in settings)
+    assert made > 0.85 * len(PRESETS) * len(PATCHES)
+
+
+@pytest.mark.parametrize(
+    ("spec", "goes_with"),
+    [
+        ({"kl.estimator": "k2"}, "kl is above 0"),
+        ({"preset": "dapo", "kl": {"place": "reward"}}, "kl is above 0"),
+        ({"correction.high": 3}, "correction is not none"),
+        ({"patches": "tis", "correction.low": 0.5}, "mis, icepop or geometric_mask"),
+        ({"token_filter.share": 0.1}, "token_filter picks tokens"),
+        ({"patches": "clip_cov", "token_filter.strength": 2}, "token_filter is kl_cov"),
+        ({"patches": "entropy_bonus", "entropy_bonus.step": 0.1}, "target is given"),
+        ({"preset": "scalerl", "group_filter.max_rounds": 3}, "is dynamic_sampling"),
+        ({"pass_k": 2}, "credit is pass_at_k"),
+    ],
+)
+def test_an_override_that_changes_nothing_is_refused(spec: Any, goes_with: str) -> None:
+    with pytest.raises(UserError, match=f"changes nothing here.*{goes_with}"):
+        Objective.parse(spec)
+
+
+def test_what_a_spec_leaves_idle_but_as_it_was_is_no_mistake() -> None:
+    # a preset's estimator may stay when a patch takes its KL away; a default may be written out
+    assert Objective.parse("deepseek_v32+no_kl").kl.coefficient == 0
+    assert Objective.parse(dict(Objective().settings)) == Objective()
+    assert Objective.parse({"kl": {"coefficient": 0, "estimator": "k3"}}) == Objective()
+
+
 def test_two_signs_in_a_row_belong_to_a_name() -> None:
     patched = Objective.parse("reinforce+++mask_truncated")
     assert patched == Objective.parse(["reinforce++", "mask_truncated"])
@@ -233,6 +297,13 @@ def test_describe_says_what_has_an_effect() -> None:
         "step where H < 0.2, down where H > 0.2, within 0 … 0.005",
         "retire: a prompt is drawn no more once 0.9 of its group is right",
     ]
+    # the mean under the root is the group's, whatever the baseline
+    assert (
+        describe(Objective.parse("passk+leave_one_out"))[2]
+        == "scale: A = (r − b) / √(r̄(1 − r̄)),  r̄ = mean(r₁ … r_G)"
+    )
+    assert "surrogate: gain = sg[clip(ρ, 0, 5)]·A·log π(oₜ)" in describe(Objective.parse("cispo"))
+    assert describe(Objective.parse("luspo"))[-1].endswith("L = 1 token")
     lines = describe(Objective.parse("rloo+kl+mask_truncated"))
     assert lines[2] == "surrogate: gain = A·log π(oₜ)"
     assert lines[3].endswith("L = the completion limit")

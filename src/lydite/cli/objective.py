@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,10 @@ from lydite.config import UserError
 
 if TYPE_CHECKING:
     from lydite.objective import Objective
+
+
+# Keys of a recipe's objective that hold names.
+NAMES = ("preset", "patches")
 
 
 def objective(
@@ -56,10 +61,14 @@ def objective(
 
 def _read(words: list[str]) -> dict[str, object]:
     """Names, and ``key=value`` settings read as YAML reads them."""
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
     names = [word for word in words if "=" not in word]
     overrides: dict[str, object] = {}
-    for key, value in settings.items():
+    for key, value in (word.split("=", 1) for word in words if "=" in word):
+        if key in NAMES:
+            names.append(value)
+            continue
+        if key in overrides:
+            raise UserError(f"objective.{key}: is given twice; leave one out")
         try:
             overrides[key] = yaml.safe_load(value)
         except yaml.YAMLError:
@@ -71,26 +80,24 @@ def _read(words: list[str]) -> dict[str, object]:
 
 def _explain(whole: dict[str, object]) -> Objective:
     from lydite.objective import Objective, describe
-    from lydite.objective.explain import origins, remedies
+    from lydite.objective.explain import defaults, origins, shown, sources
 
     found = Objective.parse(whole)
     typer.echo(f"{found.name}\n")
     for line in describe(found):
         typer.echo(f"  {line}")
-    typer.echo("\nsettings, where they come from (all others: the defaults)\n")
-    rows = origins(whole)
+    rows, rest = origins(whole), defaults(whole)
     key_width = max(len(row.key) for row in rows)
-    value_width = max(len(_shown(row.value)) for row in rows)
+    value_width = max(len(shown(row.value)) for row in rows)
+    typer.echo("\nsettings, and where they come from\n")
     for row in rows:
-        source = f", {row.source}" if row.source else ""
-        typer.echo(
-            f"  {row.key:<{key_width}}  {_shown(row.value):<{value_width}}  {row.by}{source}"
-        )
-    patches = remedies(whole)
-    if patches:
-        typer.echo("\npatches, and the failure that each is for\n")
-        for name, why, source in patches:
-            typer.echo(f"  {name}: {why}; {source}")
+        typer.echo(f"  {row.key:<{key_width}}  {shown(row.value):<{value_width}}  {row.by}")
+    typer.echo("\n  the defaults of all others:")
+    text = ", ".join(f"{key}={shown(value)}" for key, value in rest.items())
+    typer.echo(textwrap.fill(text, 78, initial_indent="  ", subsequent_indent="  "))
+    typer.echo("\nthe preset, what it is; each patch, the failure that it is for\n")
+    for name, about, source in sources(whole):
+        typer.echo(f"  {name}: {about}; {source}")
     return found
 
 
@@ -126,7 +133,3 @@ def _list() -> None:
         for kind, name, about, source in rows:
             if kind == wanted:
                 typer.echo(f"  {name:<{width}}  {about}; {source}")
-
-
-def _shown(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -4,8 +4,8 @@ The room sees rewards, log-probabilities and masks; never text, never tokens. On
 part: ``credit``, ``advantage``, ``group_filter`` and ``overlong`` turn rewards into advantages;
 ``surrogate``, ``token_filter``, ``kl``, ``correction``, ``entropy`` and ``aggregate`` turn
 log-probabilities into what ``loss`` adds up. ``presets`` and ``patches`` name what is published,
-``spec`` reads them, ``choices`` and ``settings`` say what may be set and refuse what has no
-meaning, ``objective`` joins all; ``describe``, ``explain`` and ``picture`` say what one is.
+``spec`` reads them, ``choices`` and ``settings`` say what may be set, ``meaning`` refuses what has
+none, ``gae`` and ``value`` are a critic's, ``objective`` joins all; ``describe``, ``explain`` and ``picture`` say what one is.
 """
 
 from lydite.objective.aggregate import Counts

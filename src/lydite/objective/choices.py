@@ -16,6 +16,7 @@ from lydite.objective.correction import CORRECTIONS
 from lydite.objective.credit import CREDITS
 from lydite.objective.group_filter import FILTERS
 from lydite.objective.kl import PLACES
+from lydite.objective.meaning import check_meaning
 from lydite.objective.settings import (
     GAE,
     KL,
@@ -23,7 +24,6 @@ from lydite.objective.settings import (
     EntropyBonus,
     GroupFilter,
     TokenFilter,
-    check_meaning,
     check_names,
     check_numbers,
     flat,

@@ -7,13 +7,12 @@ bounds. A weight of 0 takes a token's gradient, not its place in the denominator
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from lydite.objective.kl import LOG_RATIO_LIMIT
-
-Weight = Callable[[Tensor, Tensor, float, float], Tensor]
 
 
 def truncated(
@@ -67,13 +66,21 @@ def _product(gap: Tensor) -> Tensor:
     return summed.expand_as(gap)
 
 
-CORRECTIONS: dict[str, Weight | None] = {
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """``floor``: the lower bound means something to it."""
+
+    weight: Callable[[Tensor, Tensor, float, float], Tensor]
+    floor: bool = False
+
+
+CORRECTIONS: dict[str, Weighing | None] = {
     "none": None,
-    "tis": truncated,
-    "tis_sequence": truncated_sequence,
-    "mis": masked_sequence,
-    "icepop": masked_token,
-    "geometric_mask": geometric_mask,
+    "tis": Weighing(truncated),
+    "tis_sequence": Weighing(truncated_sequence),
+    "mis": Weighing(masked_sequence, floor=True),
+    "icepop": Weighing(masked_token, floor=True),
+    "geometric_mask": Weighing(geometric_mask, floor=True),
 }
 
 

@@ -12,7 +12,8 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "credit": {
         "reward": "",
         "pass_at_k": "r: the chance that {pass_k} answers, this one among them, hold a right one",
-        "standardised_parts": "r = Σ w·(rᵏ − mean(rᵏ)) / std(rᵏ) over the parts rᵏ of the reward",
+        "standardised_parts": "r = Σ w·(rᵏ − mean(rᵏ)) / std(rᵏ) over the parts rᵏ of the reward, "
+        "mean and std of the group  ({std})",
     },
     "group_filter": {
         "none": "",
@@ -35,7 +36,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
         "batch_std": "A = (r − b) / std(all rewards of the step)  ({std})",
         "advantage_std": "A = (r − b) / std(all r − b of the step)  ({std})",
         "reward_mean": "A = (r − b) / mean(r₁ … r_G)",
-        "bernoulli_std": "A = (r − b) / √(b(1 − b))",
+        "bernoulli_std": "A = (r − b) / √(r̄(1 − r̄)),  r̄ = mean(r₁ … r_G)",
         "informative_share": "A = (r − b) / share of completions in groups of unequal rewards",
         "token_std": "A = (Aₜ − mean) / std of all tokens of the step  ({std})",
     },
@@ -92,7 +93,9 @@ def describe(objective: Objective) -> list[str]:
     given = objective.fixed_length
     values = {
         **vars(objective),
-        "length": "the completion limit" if given is None else f"{given} tokens",
+        "length": "the completion limit" if given is None else f"{given} token{'s' * (given > 1)}",
+        "floor": max(0.0, 1.0 - objective.clip.low),
+        "cap": 1.0 + objective.clip.high,
         "under": UNDER[objective.anchor],
         "estimator": FORMULAS["kl.estimator"][objective.kl.estimator],
     }

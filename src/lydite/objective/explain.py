@@ -30,7 +30,6 @@ class Origin:
     key: str
     value: Setting
     by: str
-    source: str
 
 
 def origins(spec: object) -> list[Origin]:
@@ -43,17 +42,34 @@ def origins(spec: object) -> list[Origin]:
     settings = Objective.parse(spec).settings
     found = read(spec, settings, HEADS)
     preset = PRESETS[found.preset]
-    by = dict.fromkeys(preset.settings, (found.preset, preset.source))
+    by = dict.fromkeys(preset.settings, found.preset)
     for name, patch in found.patches.items():
-        by |= dict.fromkeys(patch.settings, (name, patch.source))
-    by |= dict.fromkeys(found.overrides, ("this spec", ""))
-    return [Origin(key, value, *by[key]) for key, value in settings.items() if key in by]
+        by |= dict.fromkeys(patch.settings, name)
+    by |= dict.fromkeys(found.overrides, "this spec")
+    return [Origin(key, value, by[key]) for key, value in settings.items() if key in by]
 
 
-def remedies(spec: object) -> list[tuple[str, str, str]]:
-    """(patch, the failure that it is for, its source) of each patch in the spec."""
+def defaults(spec: object) -> dict[str, Setting]:
+    """The settings that the spec leaves as they are."""
+    given = {origin.key for origin in origins(spec)}
+    return {key: value for key, value in Objective.defaults().items() if key not in given}
+
+
+def sources(spec: object) -> list[tuple[str, str, str]]:
+    """(name, what it is, its source) of the preset; then (name, the failure that it is for, its
+    source) of each patch.
+    """
     found = read(spec, Objective.defaults(), HEADS)
-    return [(name, patch.why, patch.source) for name, patch in found.patches.items()]
+    preset = PRESETS[found.preset]
+    patches = [(name, patch.why, patch.source) for name, patch in found.patches.items()]
+    return [(found.preset, preset.about, preset.source), *patches]
+
+
+def shown(value: Setting) -> str:
+    """As a recipe writes it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def catalogue() -> list[tuple[str, str, str, str]]:

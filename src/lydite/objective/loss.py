@@ -125,7 +125,7 @@ def _corrected(objective: Objective, given: Given, found: Sum) -> Sum:
     weights = []
     correct = CORRECTIONS[record.kind]
     if correct is not None:
-        weights.append(correct(gap, given.live, record.low, record.high))
+        weights.append(correct.weight(gap, given.live, record.low, record.high))
     if record.off_policy is not None:
         lag = log_ratio(given.behaviour, given.policy.detach())
         weights.append(on_policy_or_good(lag, given.live, given.signal, record.off_policy))

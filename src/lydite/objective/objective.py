@@ -37,6 +37,7 @@ from lydite.objective.entropy import following, in_force
 from lydite.objective.gae import credit_tokens
 from lydite.objective.group_filter import FILTERS, informative, solved
 from lydite.objective.loss import LARGEST_ADVANTAGE, Given, inside, total
+from lydite.objective.meaning import MeaninglessError, check_used
 from lydite.objective.metrics import Metrics
 from lydite.objective.overlong import soft_overlong
 from lydite.objective.settings import (
@@ -78,7 +79,14 @@ class Objective(Choices):
             return spec
         defaults = cls.defaults()
         found = read(spec, defaults, HEADS)
-        return cls._of({**defaults, **found.settings}, found.name)
+        settings = {**defaults, **found.settings}
+        try:
+            made = cls._of(settings, found.name)
+        except MeaninglessError as clash:
+            raise UserError(f"{clash}{found.blame(clash.keys)}") from None
+        found.check_needs(settings)
+        check_used(found.overrides, settings, defaults)
+        return made
 
     @classmethod
     def _of(cls, settings: Mapping[str, Any], name: str) -> Objective:

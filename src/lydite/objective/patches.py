@@ -2,7 +2,7 @@
 
 A patch ``fixes`` what it stands for, and brings ``tunes``, numbers that an override may change. Two
 patches that give one setting different values contradict each other; all others can be applied in
-any order.
+any order. What it ``needs`` is what its numbers were made for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class Patch:
     why: str
     source: str
     tunes: Mapping[str, Setting] = field(default_factory=dict)
+    needs: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -46,6 +47,8 @@ PATCHES: dict[str, Patch] = {
         "entropy collapse: rare tokens may grow",
         "DAPO, arXiv 2503.14476 §3.1",
         tunes={"clip_low": 0.2, "clip_high": 0.28},
+        # Elsewhere the range is of another size: GSPO's is a thousandth, CISPO's cap is 5.
+        needs={"surrogate": "clip", "ratio": "token"},
     ),
     "dual_clip": Patch(
         {},

@@ -243,5 +243,6 @@ PRESETS: dict[str, Preset] = {
         },
         "LUSPO, arXiv 2602.05261",
         "GSPO with each sequence weighed by its length",
+        fixes={"aggregation": "fixed_length"},
     ),
 }

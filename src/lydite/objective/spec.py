@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,37 @@ class Spec:
         _refuse_another(self.preset, preset.fixes, self.patches, self.overrides)
         return {**preset.settings, **merged, **self.overrides}
 
+    def check_needs(self, settings: Mapping[str, Setting]) -> None:
+        """Raises:
+        UserError: a patch in ``settings``, all of this spec's, that was not made for them.
+        """
+        for name, patch in self.patches.items():
+            for key, value in patch.needs.items():
+                if settings[key] != value:
+                    raise UserError(
+                        f"objective: {name!r} and {self._giver(key)} do not go together: the "
+                        f"numbers of the one are for {key}: {value}, and the other has "
+                        f"{settings[key]}; leave {name} out"
+                    )
+
+    def blame(self, keys: Iterable[str]) -> str:
+        """Which names gave these settings, where it was more than one: to end a message with."""
+        givers: dict[str, list[str]] = {}
+        for key in keys:
+            givers.setdefault(self._giver(key), []).append(key)
+        givers.pop("", None)
+        each = (f"{giver} sets {' and '.join(found)}" for giver, found in givers.items())
+        return f" ({', '.join(each)})" if len(givers) > 1 else ""
+
+    def _giver(self, key: str) -> str:
+        """Who set it; nothing where it has its default."""
+        if key in self.overrides:
+            return "this spec"
+        names = [repr(name) for name, patch in self.patches.items() if key in patch.settings]
+        if names:
+            return names[0]
+        return repr(self.preset) if key in PRESETS[self.preset].settings else ""
+
 
 def read(spec: object, keys: Iterable[str], heads: Mapping[str, str]) -> Spec:
     """Reads a spec: a text of names joined by ``+``, a list of such texts, or a mapping.
@@ -57,17 +89,20 @@ def read(spec: object, keys: Iterable[str], heads: Mapping[str, str]) -> Spec:
     return Spec(preset, patches, overrides)
 
 
+# Two signs in a row belong to a name: reinforce++, reinforce+++kl.
+_BETWEEN = re.compile(r"(?<!\+)\+(?!\+)|(?<=\+\+)\+")
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest known one, or all of them."""
     choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else f"valid: {', '.join(choices)}"
 
 
 def _names(spec: object, where: str) -> list[str]:
     if isinstance(spec, str):
-        # Two signs in a row belong to a name: reinforce++.
-        return [part.strip().replace("&", "++") for part in spec.replace("++", "&").split("+")]
+        return [part.strip() for part in _BETWEEN.split(spec)]
     if isinstance(spec, Sequence) and all(isinstance(part, str) for part in spec):
         return [part for item in spec for part in _names(item, where)]
     raise UserError(
@@ -105,6 +140,11 @@ def _flattened(spec: Mapping[str, object], heads: Mapping[str, str]) -> dict[str
 
 def _split(names: Sequence[str]) -> tuple[str, dict[str, Patch]]:
     for name in names:
+        if not name:
+            raise UserError(
+                "objective: a name is missing; write a preset and patches with one + between them, "
+                "such as grpo+clip_higher"
+            )
         if name not in PRESETS and name not in PATCHES:
             raise UserError(
                 f"objective: unknown name {name!r}; {nearest(name, [*PRESETS, *PATCHES])}"

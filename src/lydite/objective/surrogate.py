@@ -224,9 +224,7 @@ SURROGATES: dict[str, Surrogate] = {
         clipped, "gain = min( ρA, clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})·A )", dual=True
     ),
     "reinforce": Surrogate(reinforce, "gain = A·log π(oₜ)", ratio=False, clip=False),
-    "cispo": Surrogate(
-        cispo, "gain = sg[clip(ρ, 1 − {clip_low:g}, 1 + {clip_high:g})]·A·log π(oₜ)"
-    ),
+    "cispo": Surrogate(cispo, "gain = sg[clip(ρ, {floor:g}, {cap:g})]·A·log π(oₜ)"),
     "gmpo": Surrogate(
         gmpo,
         "gain = exp( 1/|o| Σₜ ℓₜ )·A,  ℓₜ = min(log ρₜ, {clip_high:g}) where A > 0, "

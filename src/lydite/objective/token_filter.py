@@ -97,19 +97,21 @@ def penalise_picked(
 class Filter:
     """``pick`` takes (log-probs, advantages, entropies, share), each over the step's tokens.
 
-    ``moves_idle``: a token of advantage 0 has gradient under it.
+    ``moves_idle``: a token of advantage 0 has gradient under it. ``by_strength``: the strength
+    means something to it.
     """
 
     pick: Callable[[Tensor, Tensor, Tensor, float], Tensor]
     treat: Treatment
     moves_idle: bool = False
+    by_strength: bool = False
 
 
 TOKEN_FILTERS: dict[str, Filter | None] = {
     "none": None,
     "high_entropy": Filter(highest_entropy, only_picked),
     "clip_cov": Filter(spread_over_band, without_picked),
-    "kl_cov": Filter(highest_covariance, penalise_picked, moves_idle=True),
+    "kl_cov": Filter(highest_covariance, penalise_picked, moves_idle=True, by_strength=True),
 }
 
 
