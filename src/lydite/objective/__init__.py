@@ -5,7 +5,8 @@ part: ``credit``, ``advantage``, ``group_filter`` and ``overlong`` turn rewards 
 ``surrogate``, ``token_filter``, ``kl``, ``correction``, ``entropy`` and ``aggregate`` turn
 log-probabilities into what ``loss`` adds up. ``presets`` and ``patches`` name what is published,
 ``spec`` reads them, ``choices`` and ``settings`` say what may be set, ``meaning`` refuses what has
-none, ``gae`` and ``value`` are a critic's, ``objective`` joins all; ``describe``, ``explain`` and ``picture`` say what one is.
+none, ``gae`` and ``value`` are a critic's, ``objective`` joins all; ``describe``, ``explain`` and
+``picture`` say what one is.
 """
 
 from lydite.objective.aggregate import Counts
