@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import lydite
+from lydite.cli.audit import audit
 from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
 from lydite.cli.objective import objective
@@ -79,6 +80,7 @@ def _options(
 app.command()(run)
 app.command("eval")(evaluate)
 app.command()(verify)
+app.command()(audit)
 app.command()(objective)
 app.command()(recipes)
 app.command()(doctor)
