@@ -19,12 +19,13 @@ from lydite.verify.audit.builtin import builtin
 from lydite.verify.audit.kinds import kind_of
 from lydite.verify.audit.probe import ChatFunction
 from lydite.verify.compose import ComposedVerifier
-from lydite.verify.settings import AnyReward, VerifierConfig
+from lydite.verify.settings import FORM_ONLY, AnyReward, VerifierConfig, all_rewards
 from lydite.verify.verifier import build, verify_golds
 
 _OWN_PROBLEMS: dict[str, tuple[Kind, ...]] = {
     "code": ("code",), "sql": ("sql",), "choice": ("choice",),
 }  # fmt: skip
+_BY_VALUE = {"math", "choice", "code", "sql", "gym", "judge", "function"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,16 @@ class Subject:
     @property
     def by_value(self) -> bool:
         """Whether it promises to accept what equals the reference in another form."""
-        return not all(reward.kind in ("exact", "format") for reward in self.config.rewards)
+        return any(reward.kind in _BY_VALUE for reward in all_rewards(self.config.rewards))
 
     @property
     def functions(self) -> list[Any]:
         """The user's functions in it."""
-        return [each.function for each in self.config.rewards if each.kind == "function"]
+        return [
+            reward.function
+            for reward in all_rewards(self.config.rewards)
+            if reward.kind == "function"
+        ]
 
 
 def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
@@ -102,12 +107,15 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
         config = config.model_copy(update={"limits": config.limits.model_copy(update=given)})
     notes: list[str] = []
     if problems is None:
-        kinds = {kind for each in config.rewards for kind in _OWN_PROBLEMS.get(each.kind, ())}
-        examples = builtin(tuple(kinds) or None)
+        inside = list(all_rewards(config.rewards))
+        suited = {kind for each in inside for kind in _OWN_PROBLEMS.get(each.kind, ())}
+        examples = builtin(tuple(suited) or None)
         notes.append(f"{len(examples)} built-in problems; --tasks FILE attacks it with yours")
     else:
         examples = _chosen(problems, request)
         notes.append(f"{len(examples)} of {len(problems)} problems")
+    if all(isinstance(each, FORM_ONLY) for each in all_rewards(config.rewards)):
+        notes.append("nothing in it compares with a reference: put a reward beside it that does")
     spelling = Spelling(config.model_dump(mode="json"))
     spelling, verifier = _started(config, spelling, examples, notes)
     try:
@@ -229,7 +237,11 @@ def _usable(
         first = next(iter(faults))
         notes.append(f"{len(faults)} references cannot be checked, such as {first}: "
                      f"{faults[first]}")  # fmt: skip
-    return [example for example in examples if example.problem.id not in faults]
+    usable = [example for example in examples if example.problem.id not in faults]
+    if examples and not usable:
+        fault = next(iter(faults.values()))
+        raise UserError(f"audit: no problem can be checked ({fault}); give --tasks that suit it")
+    return usable
 
 
 def kinds() -> list[str]:
