@@ -116,3 +116,21 @@ def test_reading_never_fails(text: str) -> None:
     for place in ("auto", "boxed", "tag", "phrase"):
         answer = read_answer(text, place)
         assert (answer.text is None) == bool(answer.reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("not 42", "not 42"),
+        ("There are at least 42 boxes.", "at least 42"),
+        (r"\le 60 km/h", r"\le 60"),
+        ("60 mph", "60 mph"),
+        (r"5 \text{ km}", r"5 \text{ km}"),
+        ("42 apples.", "42"),
+        ("She has 42 apples left.", "42"),
+        ("It weighs 5 kg.", "5"),
+    ],
+)
+def test_a_closing_number_keeps_what_makes_it_another_answer(text: str, answer: str) -> None:
+    """A denial or a bound in front, or the unit of a bare quantity."""
+    assert read_answer(text).text == answer

@@ -12,6 +12,7 @@ from typing import Literal
 
 from lydite.verify import notation
 from lydite.verify.number import read_number
+from lydite.verify.units import is_measure, read_unit
 
 AnswerPlace = Literal["auto", "boxed", "tag", "phrase"]
 ThinkingRule = Literal["auto", "required"]
@@ -68,6 +69,11 @@ _SUM = re.compile(
 _DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
 _SIGNED_NUMBER = re.compile(
     r"(?<![A-Za-z0-9_.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
+)
+_DENIED = re.compile(
+    r"(?:\b(?:not|never|at\s+(?:least|most)|(?:more|less|fewer|greater|other)\s+than)|n't"
+    r"|[<>≤≥≠±]=?|\\(?:leq?|geq?|neq?|pm|mp)(?![A-Za-z]))\s*\Z",
+    re.IGNORECASE,
 )
 _WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b|[\u4e00-\u9fff]")
 _CHOSEN = re.compile(
@@ -257,6 +263,20 @@ def _announced_at(text: str, end: int) -> str:
     return _AFTERTHOUGHT.sub("", _SENTENCE_END.split(rest, maxsplit=1)[0]).replace("**", "")
 
 
+def _stated_number(sentence: str, number: re.Match[str]) -> str:
+    """The number of a sentence, with what makes it another answer: a denial or bound in front, or
+    the unit of a quantity that is all of the sentence.
+    """
+    before, after = sentence[: number.start()], sentence[number.end() :]
+    denied = _DENIED.search(before)
+    if denied is not None:
+        return sentence[denied.start() : number.end()]
+    unit = read_unit(after, r"\text" in after or r"\mathrm" in after)
+    if not re.search(r"[^\W\d_]", before) and unit is not None and is_measure(unit):
+        return sentence
+    return number[0]
+
+
 def _closing_statement(text: str) -> str | None:
     """The only number of the last sentence, or a last line that is itself short enough to be an
     answer.
@@ -273,7 +293,7 @@ def _closing_statement(text: str) -> str | None:
     added = _SUM.search(sentence[-200:])
     if added is not None:
         return added[0].strip()
-    numbers = _SIGNED_NUMBER.findall(sentence)
+    numbers = list(_SIGNED_NUMBER.finditer(sentence))
     if len(numbers) == 1 and _WORD.search(sentence):
-        return str(numbers[0])
+        return _stated_number(sentence, numbers[0])
     return line if len(line) <= 60 else None

@@ -132,6 +132,12 @@ def read_unit(text: str, wrapped: bool) -> Unit | None:
     return _product(tokens)
 
 
+def is_measure(unit: Unit) -> bool:
+    """Whether it is made of units that have a size: kilometres per hour, not apples."""
+    sized = {base for _, base in _BASE.values()}
+    return bool(unit.powers) and all(base in sized for base, _ in unit.powers)
+
+
 def _plain(text: str) -> str:
     """Lower case, wrappers opened, fractions of units written with a slash."""
     text = re.sub(

@@ -35,7 +35,6 @@ ATTACKS: tuple[Attack, ...] = (*ANYWHERE, *NEAR, *PROGRAMS, *REWRITES)
 CALIBRATED = 12
 """Problems that the wordings are tried on."""
 
-HEAVY_PROBLEMS = 2
 SAMPLE = 16
 MOST_EACH = 32
 """Completions of one attack on one problem."""
@@ -47,7 +46,8 @@ class Plan:
 
     ``by_value`` is whether the reward promises to accept what equals the reference in another
     form; without it such rewrites are left out. ``seconds`` is the limit of one completion,
-    ``threads`` how many are asked about at once.
+    ``threads`` how many are asked about at once, ``heavy`` how many problems of a genre meet the
+    attacks that are long or costly.
     """
 
     verifier: Verifier
@@ -56,6 +56,7 @@ class Plan:
     seed: int = 0
     seconds: float = 5.0
     threads: int = 2
+    heavy: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ def _cases(plan: Plan, targets: Sequence[Target], readings: dict[Kind, _Reading]
         for attack in ATTACKS:
             if target.kind not in attack.kinds or (attack.by_value and not plan.by_value):
                 continue
-            if attack.heavy and heavy[genre] > HEAVY_PROBLEMS:
+            if attack.heavy and heavy[genre] > plan.heavy:
                 continue
             for text in _texts(attack, target, reading, number):
                 if (text, attack.want) not in seen:
