@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lydite.config import UserError, validate
 from lydite.types import Problem
@@ -165,3 +167,32 @@ def test_references_are_data_and_fit_their_schema() -> None:
     assert "no JSON" in faults[0].reason
     assert "does not fit its schema: age: 'x' is not of type 'integer'" in faults[1].reason
     assert "compare: false" in faults[2].reason
+
+
+def test_without_the_extra_one_line_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    schema = {"title": "one that no other test has asked about"}
+    with pytest.raises(UserError, match=r"pip install 'lydite\[schema\]'") as caught:
+        validate(VerifierConfig, {"kind": "json", "json_schema": schema})
+    assert "\n" not in str(caught.value)
+
+
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(DATA, DATA)
+def test_data_equals_itself_however_written_and_order_is_all_that_leniency_forgives(
+    one: Any, other: Any
+) -> None:
+    again = read_json(json.dumps(one, indent=1, sort_keys=True, ensure_ascii=False))
+    assert same_data(one, again)
+    free = Leniency(unordered=True)
+    assert same_data([one, other], [other, one], free)
+    assert same_data(one, other) == same_data(other, one)
+    if same_data(one, other):
+        assert same_data(one, other, free)
