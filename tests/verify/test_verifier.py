@@ -216,3 +216,14 @@ def test_references_are_tested_at_load() -> None:
     with pytest.raises(UserError, match="reference answers cannot be checked"):
         build(config("math"), problems)
     build(config("exact"), problems[:2]).close()
+
+
+@pytest.mark.parametrize(("gold", "started"), [("42", 0), (r"\sum_{k=1}^{n} k", 1)])
+def test_math_starts_workers_only_for_references_that_need_them(gold: str, started: int) -> None:
+    verifier = build(config({"rewards": [{"kind": "math"}], "limits": {"workers": 1}}))
+    try:
+        verifier.warm()
+        verifier.verify([Problem("1", "", (), gold)], [r"\boxed{41}"])
+        assert len(verifier._pool._threads) == started
+    finally:
+        verifier.close()

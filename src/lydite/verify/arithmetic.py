@@ -1,14 +1,16 @@
 """Values of formulas: exact where they are rational, else to the digits that a comparison needs.
 
-Every step is capped by the size of its result before it is taken, so that a hostile formula costs a
-bounded time and is refused, never approximated. Computation is in mpmath's arbitrary precision; no
+Every step is capped by the size of its result before it is taken, and all steps of a comparison by
+what they cost together, so that a hostile formula costs a bounded time and is refused, never
+approximated. Computation is in mpmath's arbitrary precision; no
 float ever decides.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -22,12 +24,32 @@ MAX_BITS = 40_000
 MAX_FACTORIAL = 3_000
 MAX_CHOOSE = 5_000
 MAX_ARGUMENT = 20_000
+MAX_WORK = 300_000
+"""Roughly the microseconds that all operations of one comparison may take."""
 
 Values = Mapping[str, Fraction]
 
 
 class Undefined(Exception):
     """The formula has no value here: a division by zero, the logarithm of zero, an infinity."""
+
+
+class _Work(threading.local):
+    left: float = MAX_WORK
+
+
+_WORK = _Work()
+
+
+def allow_work(units: float = MAX_WORK) -> None:
+    """Sets what the evaluations of this thread may cost from now on, together."""
+    _WORK.left = units
+
+
+def _charge(units: float) -> None:
+    _WORK.left -= units
+    if _WORK.left < 0:
+        raise TooLarge("too many operations on large numbers")
 
 
 class Finer(Exception):
@@ -77,10 +99,28 @@ def _evaluate(
     args = [_evaluate(arg, values, numeric) for arg in node.args]
     operation = _EXACT.get(node.op)
     if operation is not None and all(isinstance(arg, Fraction) for arg in args):
+        _charge(_exact_cost(node.op, args))
         result = operation(*args)
         if result is not None:
             return _bounded(result)
+    if numeric is not None:
+        _charge((2 + mpmath.mp.dps / 60) ** 2 * max(3, len(args)))
     return None if numeric is None else numeric.apply(node.op, [approximation(arg) for arg in args])
+
+
+def _exact_cost(op: str, args: Sequence[Any]) -> float:
+    """Fractions are reduced in a time that grows with the square of their length, and the root of
+    one is found in steps of that kind.
+    """
+    bits = max((_bits(arg) for arg in args), default=0)
+    if op in ("!", "binom"):
+        return 1 + min(float(args[0]), MAX_CHOOSE) / 4 if args[0] > 0 else 1
+    root = op == "sqrt" or (op == "^" and args[1].denominator != 1)
+    return len(args) * (1 + (bits / 1000) ** 2 * (10 if root else 1))
+
+
+def _bits(value: Fraction) -> int:
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 def approximation(value: Fraction | Approximation | None) -> Approximation:
@@ -93,7 +133,7 @@ def approximation(value: Fraction | Approximation | None) -> Approximation:
 
 
 def _bounded(value: Fraction) -> Fraction:
-    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+    if _bits(value) > MAX_BITS:
         raise TooLarge(f"a number of more than {MAX_BITS} bits")
     return value
 
@@ -124,8 +164,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction | None:
         raise Undefined
     if power == 0 and not base:
         raise Undefined
-    size = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if abs(base) != 1 and base and size * abs(power) > MAX_BITS:
+    if abs(base) != 1 and base and _bits(base) * abs(power) > MAX_BITS:
         raise TooLarge(f"a power of more than {MAX_BITS} bits")
     if abs(base) == 1:
         power %= 2

@@ -188,16 +188,24 @@ class ComposedVerifier:
     share.
 
     ``parts`` are what it adds up, ``leaves`` the rewards that are asked themselves, not what
-    combines them, and ``rewards`` the latter without their conditions.
+    combines them, and ``rewards`` the latter without their conditions. ``warm_pool`` says whether
+    every completion needs the pool; the processes of one that few or none need start with the
+    first that does.
     """
 
-    def __init__(self, rewards: Sequence[Reward | Part], pool: Pool | None = None) -> None:
+    def __init__(
+        self,
+        rewards: Sequence[Reward | Part],
+        pool: Pool | None = None,
+        warm_pool: bool = True,
+    ) -> None:
         self.parts = tuple(
             reward if isinstance(reward, Part) else Part(reward) for reward in rewards
         )
         self.leaves = tuple(leaves(self.parts))
         self.rewards = tuple(part.reward for part in self.leaves)
         self._pool = pool
+        self._warm_pool = warm_pool
 
     def verify(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Verdict]:
         """One verdict per pair, in order. Safe to call from any thread.
@@ -230,9 +238,12 @@ class ComposedVerifier:
         ]
 
     def warm(self) -> None:
-        """Starts the worker processes, so that the first call does not wait for them."""
+        """Starts the worker processes that are sure to be needed, so that the first call does not
+        wait for them.
+        """
         for holder in self._holders():
-            holder.warm()
+            if self._warm_pool or holder is not self._pool:
+                holder.warm()
 
     def close(self) -> None:
         """Ends the worker processes, if there are any."""

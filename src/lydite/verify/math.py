@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from lydite.types import Outcome
 from lydite.verify import notation
 from lydite.verify.answer import AnswerType
-from lydite.verify.arithmetic import Undefined
+from lydite.verify.arithmetic import Undefined, allow_work
 from lydite.verify.compare import Algebra, Comparison, left_open
 from lydite.verify.grammar import parse
 from lydite.verify.identity import same
@@ -87,6 +87,7 @@ def grade(
         return Decision(Outcome.UNGRADABLE, "the reference is empty")
     if not answer_text:
         return Decision(Outcome.UNPARSEABLE, "the final answer is empty")
+    allow_work()
     if kind in ("text", "choice"):
         return _as_written(gold_text, answer_text, kind)
     if notation.squeeze(gold_text) == notation.squeeze(answer_text):
@@ -190,6 +191,7 @@ def check_reference(gold: str, algebra: Algebra, kind: AnswerType = "auto") -> D
         return Decision(Outcome.UNGRADABLE, "the reference is empty")
     if kind == "choice" and _CHOSEN.fullmatch(notation.open_text(text)) is None:
         return Decision(Outcome.UNGRADABLE, "the reference is no choice: no letter A to J")
+    allow_work()
     if kind in ("text", "choice"):
         return Decision(Outcome.CORRECT)
     if read_number(text) is None and (reason := too_large(text)):

@@ -81,7 +81,9 @@ def build(config: VerifierConfig, problems: Sequence[Problem] | None = None) -> 
     """
     handlers = _handlers(config.rewards)
     pool = Pool(handlers, config.limits.workers, config.limits.memory_mb) if handlers else None
-    verifier = ComposedVerifier(_parts(config.rewards, pool, handlers, config.limits), pool)
+    parts = _parts(config.rewards, pool, handlers, config.limits)
+    # Few references need the workers of the math reward, and these import Math-Verify.
+    verifier = ComposedVerifier(parts, pool, warm_pool=any(h != MATH_HANDLER for h in handlers))
     if problems is not None:
         faults = verify_golds(verifier, problems)
         if faults:
