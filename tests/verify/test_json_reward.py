@@ -19,7 +19,7 @@ from lydite.verify.schema import misfit, schema_fault
     "text",
     [
         "", "{", "{'a': 1}", "{a: 1}", "[1,]", "[1] [2]", "NaN", "[Infinity]", "-Infinity",
-        '{"a": 1, "a": 2}', "01", "1e999", "[" * 200 + "]" * 200, "9" * 5000, "[" * 100_000,
+        '{"a": 1, "a": 2}', "01", "1e999", "1e-400", "[" * 200 + "]" * 200, "9" * 5000, "[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_no_json(text: str) -> None:
@@ -34,6 +34,8 @@ def test_what_is_no_json(text: str) -> None:
         ("1", "1.0", True),
         ("1", "true", False),
         ("0", "false", False),
+        ("0", "-0.0e5", True),
+        ("0", "5e-324", False),
         ("null", "false", False),
         ('"1"', "1", False),
         ("[1, 2]", "[2, 1]", False),

@@ -92,6 +92,8 @@ def _float(written: str) -> float:
     number = float(written)
     if not math.isfinite(number):
         raise ValueError(f"the number {written:.40} is too large")
+    if number == 0 and re.search("[1-9]", re.split("[eE]", written)[0]):
+        raise ValueError(f"the number {written:.40} is too small")  # it would be read as 0
     return number
 
 
