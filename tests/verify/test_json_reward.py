@@ -19,7 +19,8 @@ from lydite.verify.schema import misfit, schema_fault
     "text",
     [
         "", "{", "{'a': 1}", "{a: 1}", "[1,]", "[1] [2]", "NaN", "[Infinity]", "-Infinity",
-        '{"a": 1, "a": 2}', "01", "1e999", "1e-400", "[" * 200 + "]" * 200, "9" * 5000, "[" * 100_000,
+        '{"a": 1, "a": 2}', "01", "1e999", "1e-400",
+        "[" * 200 + "]" * 200, "9" * 5000, "[" * 100_000,
     ],
 )  # fmt: skip
 def test_what_is_no_json(text: str) -> None:
