@@ -81,7 +81,7 @@ def run(reject: Callable[[Drawn], str | None], wanted: int, rounds: int) -> Coll
 def test_collect_stops_as_soon_as_it_has_enough() -> None:
     got = run(lambda _: None, wanted=4, rounds=5)
     assert (got.rounds, len(got.groups), len(got.seen), got.surplus) == (1, 4, 4, 0)
-    assert got.report == "4 informative groups of 4 in 1 rounds"
+    assert got.report == "4 informative groups of 4 in 1 round"
 
 
 def test_collect_refills_and_says_what_it_dropped() -> None:

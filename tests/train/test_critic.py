@@ -14,7 +14,7 @@ from lydite.objective.objective import Objective
 from lydite.train.critic import Critic, CriticConfig, judged
 from lydite.train.learner import Learner, UpdateConfig, teaching
 from lydite.train.optimizer import OptimizerConfig
-from lydite.train.rl import RLConfig
+from lydite.train.rl_config import RLConfig
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 KINDS = ["model", "head"]

@@ -16,7 +16,8 @@ from lydite.rollout.select import local_engine
 from lydite.train.evaluate import Prompt, SamplingConfig
 from lydite.train.learner import Learner, UpdateConfig, step_counts
 from lydite.train.optimizer import OptimizerConfig
-from lydite.train.rl import RLConfig, RLParts, RLTrainer
+from lydite.train.rl import RLParts, RLTrainer
+from lydite.train.rl_config import RLConfig
 from lydite.train.sft import Example, SFTConfig, SFTTrainer
 from lydite.types import (
     Message,

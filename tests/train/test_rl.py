@@ -9,7 +9,9 @@ import torch
 from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.train.evaluate import Prompt, SamplingConfig, evaluate
-from lydite.train.rl import RLConfig, RLParts, RLTrainer
+from lydite.train.learner import UpdateConfig
+from lydite.train.rl import RLParts, RLTrainer
+from lydite.train.rl_config import RLConfig
 from lydite.train.scored import reward_parts
 from lydite.types import Completion, Group, Message, Outcome, Problem, SamplingParams, Verdict
 
@@ -414,6 +416,39 @@ def test_a_reference_that_a_stage_never_renews_is_said_once(refresh, reached):
     rl, _ = trainer({"a": [1, 0, 0, 0]}, spec)  # of 5 steps
     codes = [code for step in range(2) for code, _ in rl.step(step).warnings]
     assert codes == ([] if reached else ["reference_never_renewed"])
+
+
+@pytest.mark.parametrize(
+    ("objective", "epochs", "codes"),
+    [
+        ("rloo", 2, ["off_policy_without_ratio"]),
+        ("rloo", 1, []),
+        ("grpo", 2, []),
+        ("grpo+kl_cov", 1, ["token_filter_idle"]),
+        ("grpo+kl_cov", 2, []),
+        ("grpo+high_entropy_tokens", 1, []),
+    ],
+)
+def test_what_never_comes_to_bear_in_a_stage_is_said_once(objective, epochs, codes):
+    rl, _ = trainer({"a": [1, 0, 0, 0]}, objective)
+    rl.config = rl.config.model_copy(update={"update": UpdateConfig(epochs=epochs)})
+    assert [code for code, _ in rl.step(0).warnings] == codes
+    assert not rl.step(1).warnings
+
+
+def test_a_step_without_anything_to_train_on_says_so():
+    dropped, parts = trainer({"a": [1] * 4, "b": [0] * 4}, "grpo+drop_zero_variance")
+    ((code, message),) = dropped.step(0).warnings
+    assert code == "nothing_to_train" and not parts.learner.batches
+    assert message.startswith(
+        "0 informative groups of 2 in 1 round; dropped: 1 all right, 1 all wrong; nothing is left"
+    )
+    some, _ = trainer({"a": [1] * 4, "b": [1, 0, 0, 0]}, "grpo+drop_zero_variance")
+    assert not some.step(0).warnings
+    cut_off, parts = trainer({"a": [None, None, None, 1]}, "grpo+mask_truncated", fail_rate=0.9)
+    ((code, message),) = cut_off.step(0).warnings
+    assert code == "nothing_to_train" and "raise sampling.max_tokens" in message
+    assert not parts.learner.batches
 
 
 class JudgingLearner(FakeLearner):

@@ -29,7 +29,7 @@ from lydite.objective.settings import (
     flat,
     setting,
 )
-from lydite.objective.surrogate import ANCHORS, Clip
+from lydite.objective.surrogate import ANCHORS, SURROGATES, Clip
 from lydite.objective.token_filter import TOKEN_FILTERS
 
 _NO_KL, _NO_CORRECTION, _NO_FILTER, _GAE = KL(), Correction(), TokenFilter(), GAE()
@@ -161,6 +161,17 @@ class Choices:
         return (
             self.needs_reference or self.needs_entropy or (chosen is not None and chosen.moves_idle)
         )
+
+    @property
+    def has_ratio(self) -> bool:
+        """Whether an importance ratio corrects for the policy that sampled."""
+        return SURROGATES[self.surrogate].ratio
+
+    @property
+    def by_drift(self) -> bool:
+        """Whether the token filter takes from how far tokens have moved since the rollout."""
+        chosen = TOKEN_FILTERS[self.token_filter.kind]
+        return chosen is not None and chosen.of_drift
 
     @property
     def refills(self) -> bool:

@@ -121,7 +121,7 @@ USES: dict[str, Use] = {
     ),
     "token_filter.share": _WITH_FILTER,
     "token_filter.strength": Use(
-        lambda s: (kind := TOKEN_FILTERS[s["token_filter"]]) is not None and kind.by_strength,
+        lambda s: (kind := TOKEN_FILTERS[s["token_filter"]]) is not None and kind.of_drift,
         "token_filter is kl_cov",
     ),
     "entropy_bonus.step": _WITH_TARGET,

@@ -97,21 +97,21 @@ def penalise_picked(
 class Filter:
     """``pick`` takes (log-probs, advantages, entropies, share), each over the step's tokens.
 
-    ``moves_idle``: a token of advantage 0 has gradient under it. ``by_strength``: the strength
-    means something to it.
+    ``moves_idle``: a token of advantage 0 has gradient under it. ``of_drift``: it takes, by the
+    strength, from how far a token has moved since the rollout.
     """
 
     pick: Callable[[Tensor, Tensor, Tensor, float], Tensor]
     treat: Treatment
     moves_idle: bool = False
-    by_strength: bool = False
+    of_drift: bool = False
 
 
 TOKEN_FILTERS: dict[str, Filter | None] = {
     "none": None,
     "high_entropy": Filter(highest_entropy, only_picked),
     "clip_cov": Filter(spread_over_band, without_picked),
-    "kl_cov": Filter(highest_covariance, penalise_picked, moves_idle=True, by_strength=True),
+    "kl_cov": Filter(highest_covariance, penalise_picked, moves_idle=True, of_drift=True),
 }
 
 

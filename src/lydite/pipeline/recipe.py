@@ -15,7 +15,7 @@ from lydite.model.loading import ModelConfig
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
 from lydite.train.evaluate import SamplingConfig
-from lydite.train.rl import RLConfig
+from lydite.train.rl_config import RLConfig
 from lydite.train.sft import SFTConfig
 from lydite.verify.verifier import VerifierConfig
 

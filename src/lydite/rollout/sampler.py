@@ -130,7 +130,11 @@ class Collected(Generic[G]):
     @property
     def report(self) -> str:
         """One sentence for the log."""
-        text = f"{len(self.groups)} informative groups of {len(self.seen)} in {self.rounds} rounds"
+        groups, rounds = (
+            f"{count} {word}{'s' * (count != 1)}"
+            for count, word in ((len(self.groups), "informative group"), (self.rounds, "round"))
+        )
+        text = f"{groups} of {len(self.seen)} in {rounds}"
         reasons = [f"{count} {reason}" for reason, count in sorted(self.dropped.items())]
         if self.surplus:
             reasons.append(f"{self.surplus} more than needed")

@@ -10,21 +10,19 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
-from lydite.config import Config, UserError
-from lydite.model.policy import Policy
+from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
-from lydite.train.critic import Critic, CriticConfig
-from lydite.train.evaluate import UNDECIDED, Prompt, SamplingConfig
-from lydite.train.learner import LearnerLike, UpdateConfig
+from lydite.train import advice
+from lydite.train.evaluate import UNDECIDED, Prompt
+from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
-from lydite.train.optimizer import OptimizerConfig
+from lydite.train.rl_config import RLConfig
 from lydite.train.scored import Scored, reward_metrics, reward_parts, why_idle
 from lydite.types import (
     Completion,
@@ -45,78 +43,6 @@ STEPS_APART = 10**9
 
 FEWEST_FAILURES = 3
 """Undecided verdicts in a round below which their share says nothing."""
-
-
-class RLConfig(Config):
-    """How many prompts and completions a step takes, how they are drawn, and what is optimised."""
-
-    steps: int = Field(100, ge=1, description="Rollouts, each followed by its optimiser steps.")
-    prompts_per_step: int = Field(16, ge=1, description="Prompts (groups) per step.")
-    group_size: int = Field(8, ge=1, description="Completions per prompt.")
-    objective: Any = Field(
-        "grpo",
-        description=(
-            "A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with "
-            "overrides."
-        ),
-    )
-    sampling: SamplingConfig = Field(
-        SamplingConfig(), description="How training completions are drawn."
-    )
-    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="AdamW and its schedule.")
-    update: UpdateConfig = Field(
-        UpdateConfig(), description="How a rollout becomes optimiser steps."
-    )
-    critic: CriticConfig | None = Field(
-        None,
-        description="The critic of an objective that has one (`ppo`); its defaults when null.",
-    )
-
-    @field_validator("objective")
-    @classmethod
-    def _parses(cls, spec: Any) -> Any:
-        Objective.parse(spec)
-        return spec
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        """Said when the recipe is read, not when the stages before this one are done."""
-        if self.sampling.temperature == 0:
-            raise ValueError(
-                "sampling.temperature: 0 draws the same completion every time, which teaches "
-                "nothing; give a number above 0, 1 as a rule"
-            )
-        objective = self.build_objective()
-        if self.critic is not None and not objective.needs_values:
-            raise ValueError(
-                f"critic: objective {objective.name} has no critic; leave it out, or use the "
-                "objective ppo"
-            )
-        return self
-
-    def build_objective(self) -> Objective:
-        """The objective, with what it needs to know of this stage filled in.
-
-        Raises:
-            UserError: it cannot work with this group size or completion limit.
-        """
-        objective = Objective.parse(self.objective).with_limit(self.sampling.max_tokens)
-        objective.check_group_size(self.group_size)
-        return objective
-
-    @property
-    def critic_kind(self) -> Literal["model", "head"] | None:
-        """Of the critic that the objective needs, if it needs one."""
-        if not self.build_objective().needs_values:
-            return None
-        return (self.critic or CriticConfig()).kind
-
-    def build_critic(self, policy: Policy) -> Critic | None:
-        """The critic that the objective needs, from the policy's present weights."""
-        if not self.build_objective().needs_values:
-            return None
-        config = self.critic or CriticConfig()
-        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +124,8 @@ class RLTrainer:
             trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
-        retired, farewells = self._retired(before, step)
+        left, whole = self._sampler.left, len(self._problems)
+        retires = objective.group_filter.retire_at is not None
         sampled = sum(
             len(c.token_ids) for scored in collected.seen for c in scored.group.completions
         )
@@ -206,7 +133,7 @@ class RLTrainer:
             **measured,
             **trained,
             **bonus,
-            **retired,
+            **({"retired": float(whole - left)} if retires else {}),
             "groups": float(len(batch.groups)),
             "rounds": float(collected.rounds),
             "tokens": float(sampled),
@@ -216,19 +143,12 @@ class RLTrainer:
         return StepResult(
             metrics,
             self._rows(collected, signal, step + 1),
-            [*self._unreached(step), *self._warnings(len(batch.groups), collected), *farewells],
+            [
+                *(advice.of_stage(objective, self.config) if step == 0 else ()),
+                *advice.of_groups(objective, self.config, collected, len(batch.groups)),
+                *(advice.of_retired(self.config, (before, left, whole), step) if retires else ()),
+            ],
         )
-
-    def _unreached(self, step: int) -> list[tuple[str, str]]:
-        """Said at the first step: a reference that this stage will never renew."""
-        refresh = self._parts.objective.kl.refresh
-        if step > 0 or refresh is None or refresh < self.total:
-            return []
-        message = (
-            f"objective.kl.refresh: the reference would be renewed after {refresh} steps, and this "
-            f"stage has {self.total}; lower it, or leave reference_refresh out"
-        )
-        return [("reference_never_renewed", message)]
 
     def _at_entropy(self, entropy: float) -> tuple[Objective, dict[str, float]]:
         """The objective of a step whose rollouts had this mean entropy, and what to log of it."""
@@ -248,28 +168,6 @@ class RLTrainer:
         self._sampler.retire(
             s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
         )
-
-    def _retired(self, before: int, step: int) -> tuple[dict[str, float], list[tuple[str, str]]]:
-        """What to log of retired prompts, and warnings: when few are left, and when none is.
-        ``before`` this step there were so many.
-        """
-        if self._parts.objective.group_filter.retire_at is None:
-            return {}, []
-        left, wanted, whole = self._sampler.left, self.config.prompts_per_step, len(self._problems)
-        metrics = {"retired": float(whole - left)}
-        if left == 0:
-            message = (
-                f"all {whole} problems are solved and retired, so the stage ends after step "
-                f"{step + 1} of {self.total}; give it harder problems to go on"
-            )
-            return metrics, [("all_retired", message)]
-        if left < wanted <= before:
-            message = (
-                f"{left} of {whole} problems are left, the others are solved and retired; a step "
-                f"of {wanted} prompts now draws some of them more than once"
-            )
-            return metrics, [("few_left", message)]
-        return metrics, []
 
     def _rows(self, collected: Collected[Scored], signal: _Signal, step: int) -> list[Sample]:
         """Every rollout of the step; those of groups that were left out have no advantage."""
@@ -389,19 +287,6 @@ class RLTrainer:
             if sequences:
                 groups.append(TrainGroup(scored.group.completions[0].prompt_ids, sequences))
         return TrainBatch(groups, self._params.temperature)
-
-    def _warnings(self, trained: int, collected: Collected[Scored]) -> tuple[tuple[str, str], ...]:
-        """What a user should hear of at once, as (code, message)."""
-        if not self._parts.objective.refills or trained >= self.config.prompts_per_step:
-            return ()
-        return (
-            (
-                "too_few_informative_groups",
-                f"{collected.report}, of {self.config.prompts_per_step} wanted; choose problems "
-                "of medium difficulty, "
-                "raise group_size, or raise objective.group_filter.max_rounds",
-            ),
-        )
 
     def state_tensors(self) -> dict[str, Tensor]:
         """See :class:`lydite.train.loop.Trainer`."""

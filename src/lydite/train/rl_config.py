@@ -1,0 +1,87 @@
+"""The settings of an RL stage, and what is built from them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from lydite.config import Config
+from lydite.model.policy import Policy
+from lydite.objective.objective import Objective
+from lydite.train.critic import Critic, CriticConfig
+from lydite.train.evaluate import SamplingConfig
+from lydite.train.learner import UpdateConfig
+from lydite.train.optimizer import OptimizerConfig
+
+
+class RLConfig(Config):
+    """How many prompts and completions a step takes, how they are drawn, and what is optimised."""
+
+    steps: int = Field(100, ge=1, description="Rollouts, each followed by its optimiser steps.")
+    prompts_per_step: int = Field(16, ge=1, description="Prompts (groups) per step.")
+    group_size: int = Field(8, ge=1, description="Completions per prompt.")
+    objective: Any = Field(
+        "grpo",
+        description=(
+            "A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with "
+            "overrides."
+        ),
+    )
+    sampling: SamplingConfig = Field(
+        SamplingConfig(), description="How training completions are drawn."
+    )
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="AdamW and its schedule.")
+    update: UpdateConfig = Field(
+        UpdateConfig(), description="How a rollout becomes optimiser steps."
+    )
+    critic: CriticConfig | None = Field(
+        None,
+        description="The critic of an objective that has one (`ppo`); its defaults when null.",
+    )
+
+    @field_validator("objective")
+    @classmethod
+    def _parses(cls, spec: Any) -> Any:
+        Objective.parse(spec)
+        return spec
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Said when the recipe is read, not when the stages before this one are done."""
+        if self.sampling.temperature == 0:
+            raise ValueError(
+                "sampling.temperature: 0 draws the same completion every time, which teaches "
+                "nothing; give a number above 0, 1 as a rule"
+            )
+        objective = self.build_objective()
+        if self.critic is not None and not objective.needs_values:
+            raise ValueError(
+                f"critic: objective {objective.name} has no critic; leave it out, or use the "
+                "objective ppo"
+            )
+        return self
+
+    def build_objective(self) -> Objective:
+        """The objective, with what it needs to know of this stage filled in.
+
+        Raises:
+            UserError: it cannot work with this group size or completion limit.
+        """
+        objective = Objective.parse(self.objective).with_limit(self.sampling.max_tokens)
+        objective.check_group_size(self.group_size)
+        return objective
+
+    @property
+    def critic_kind(self) -> Literal["model", "head"] | None:
+        """Of the critic that the objective needs, if it needs one."""
+        if not self.build_objective().needs_values:
+            return None
+        return (self.critic or CriticConfig()).kind
+
+    def build_critic(self, policy: Policy) -> Critic | None:
+        """The critic that the objective needs, from the policy's present weights."""
+        if not self.build_objective().needs_values:
+            return None
+        config = self.critic or CriticConfig()
+        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch)
