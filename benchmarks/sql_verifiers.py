@@ -156,7 +156,9 @@ def _run(raw: sqlite3.Connection, sql: str) -> Rows | None:
 
 
 def _ours(cases: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[bool]:
-    config = VerifierConfig.model_validate({"kind": "sql", "limits": {"seconds": SECONDS}})
+    config = VerifierConfig.model_validate(
+        {"kind": "sql", "nulls": "declared", "limits": {"seconds": SECONDS}}
+    )
     problems = [
         Problem(str(number), "", (), case["gold"], fields={k: db[k] for k in ("schema", "rows")})
         for number, (db, case) in enumerate(cases)

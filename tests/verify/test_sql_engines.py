@@ -12,8 +12,11 @@ import pytest
 pytest.importorskip("sqlglot")
 pytest.importorskip("duckdb")
 
-from lydite.verify.sql.engine import Engine, Limits, QueryFailed, TooLarge, TooLong
-from lydite.verify.sql.worker import engine_of
+from lydite.verify.sql import worker
+from lydite.verify.sql.duck import CROWDED, Duck
+from lydite.verify.sql.engine import Engine, EngineLost, Limits, QueryFailed, TooLarge, TooLong
+from lydite.verify.sql.prepare import Options, Source
+from lydite.verify.sql.worker import Check, Look, Prepare, engine_of, handler
 
 SCHEMA = ["create table t(id integer primary key, name text, n int)"]
 ROWS = {"t": [[1, "a", 5], [2, "b", None], [3, "c", 7]]}
@@ -220,3 +223,73 @@ def test_rows_lie_in_another_order_where_it_is_asked_for(engine: Engine) -> None
     sql = "select name from t"
     assert plain.run(sql, limits()).rows == [("a",), ("b",), ("c",)]
     assert turned.run(sql, limits()).rows == [("c",), ("b",), ("a",)]
+
+
+KEYED = [
+    "create type mood as enum ('sad', 'ok')",
+    "create table a(id integer primary key, m mood, price decimal(10, 2) unique, check (id > 0))",
+    "create table b(x integer, y integer, id integer references a(id), primary key(x, y), "
+    "foreign key(x) references a(id))",
+]
+KEYED_ROWS = {"a": [[1, "sad", 1.25], [2, "ok", 3.5]], "b": [[1, 1, 2], [2, 1, None]]}
+
+
+def test_a_duckdb_database_takes_little_memory() -> None:
+    engine = Duck()
+    schema, contents = engine.build(KEYED, KEYED_ROWS, limits())
+    assert schema.tables[0].keys and schema.tables[1].foreign  # known, though no index holds them
+    databases = [engine.load(schema, [contents])[0] for _ in range(8)]
+    size = "select sum(memory_usage_bytes) from duckdb_memory()"
+    assert engine._instance.execute(size).fetchone()[0] < 8 * 2**18
+    assert databases[7].run("select m, price, y from a join b using (id)", limits()).rows == [
+        ("ok", 3.5, 1)
+    ]
+    broken = {"a": [(1, "ok", 1.0), (1, "ok", 2.0), (0, "ok", 3.0)], "b": [(9, 1, None)]}
+    assert engine.settle(schema, broken) == {"a": [(1, "ok", 1.0)], "b": []}
+
+
+def test_workers_make_room_and_start_a_lost_engine_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options("duckdb", False, 1e-9, "observed", 4, 1000, 10_000)
+    answer = handler(options)
+    sources = [Source(f"select name from t where n > {n}", tuple(SCHEMA), ROWS) for n in (4, 5, 6)]
+    packed = [answer(Prepare(str(n), source, 20.0)) for n, source in enumerate(sources)]
+    assert len(answer._sessions) == 3
+    monkeypatch.setattr(Duck, "crowded", lambda self: True)
+    answer(Prepare("3", Source("select n from t", tuple(SCHEMA), ROWS), 20.0))
+    assert list(answer._sessions) == ["3"]
+    monkeypatch.setattr(Duck, "crowded", lambda self: False)
+    lost = []
+
+    class Once(Duck):
+        def load(self, *args: Any, **kwargs: Any) -> Any:
+            if not lost:
+                lost.append(self)
+                raise EngineLost("it ran out of memory")
+            return super().load(*args, **kwargs)
+
+    answer._engine = Once()
+    monkeypatch.setattr(worker, "engine_of", lambda name: Duck())
+    query = Check("0", str(packed[0]["packed"]), "select name from t where not n <= 4", 20.0)
+    assert answer(query)["outcome"] == "correct"
+    assert lost and type(answer._engine) is Duck
+    assert answer(Look(sources[0], 20.0))["fault"] is None
+
+
+def test_an_engine_that_can_do_no_more_is_no_fault_of_a_query() -> None:
+    import duckdb
+
+    engine = Duck()
+    schema, contents = engine.build(SCHEMA, ROWS, limits())
+    connection: Any = engine.load(schema, [contents])[0]
+
+    class Broken:
+        def execute(self, *_: object) -> None:
+            raise duckdb.FatalException("database has been invalidated")
+
+        def interrupt(self) -> None:
+            pass
+
+    connection._cursor = Broken()
+    with pytest.raises(EngineLost):
+        connection.run("select 1", limits())
+    assert not engine.crowded() and CROWDED > 0

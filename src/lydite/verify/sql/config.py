@@ -48,9 +48,10 @@ class SqlConfig(RewardConfig):
         description="Relative difference that two numbers may have when one is a fraction.",
     )
     nulls: Literal["declared", "observed"] = Field(
-        default="declared",
-        description="Where variants put NULLs: into any column that may hold them as declared, or "
-        "only into those that hold one already.",
+        default="observed",
+        description="Where variants put NULLs: into columns that hold one already or that the "
+        "reference asks about (IS NULL, COALESCE); or, `declared`, into any that is not declared "
+        "NOT NULL.",
     )
     variants: int = Field(
         default=40,

@@ -21,6 +21,7 @@ from lydite.verify.sql.engine import (
     Column,
     Connection,
     Contents,
+    EngineLost,
     ForeignKey,
     Kind,
     Limits,
@@ -37,6 +38,8 @@ from lydite.verify.sql.engine import (
 )
 
 MEMORY = "512MB"
+CROWDED = 192 * 2**20
+"""Bytes of loaded databases past which the oldest should go: queries need the rest."""
 FETCH = 500
 _NEVER = re.compile(
     r"\b(?:random|setseed|uuid|gen_random_uuid|uuidv4|uuidv7|nextval|currval|pragma_\w+|duckdb_\w+|"
@@ -73,6 +76,8 @@ class DuckConnection:
                         raise TooLarge(f"more than {limits.max_rows} rows")
                     if size > limits.max_bytes:
                         raise TooLarge(f"more than {limits.max_bytes} bytes of rows")
+        except (duckdb.FatalException, duckdb.InternalException) as error:
+            raise EngineLost(_brief(error)) from None
         except (duckdb.Error, MemoryError, RuntimeError, ValueError, OverflowError) as error:
             if limits.passed():
                 raise TooLong from None
@@ -214,7 +219,7 @@ class Duck:
         cursor, name = self._made(schema)
         for table in schema.tables:
             for row in sound[table.name]:
-                with contextlib.suppress(duckdb.Error):
+                with _refusals():
                     _insert(cursor, quoted(table.name), [row], "insert")
         kept = {table.name: _rows(cursor, table, None) for table in schema.tables}
         DuckConnection(cursor, name).close()
@@ -231,14 +236,20 @@ class Duck:
                 given = list(rows.get(table.name, ()))
                 own = any(k.parent.lower() == table.name.lower() for k in table.foreign)
                 ordered = given[::-1] if turned and not own else given
-                try:
+                with _refusals() as refused:
                     _insert(cursor, quoted(table.name), ordered, "insert")
-                except duckdb.Error:
-                    for row in ordered:
-                        with contextlib.suppress(duckdb.Error):
-                            _insert(cursor, quoted(table.name), [row], "insert")
+                for row in ordered if refused else ():
+                    with _refusals():
+                        _insert(cursor, quoted(table.name), [row], "insert")
             loaded.append(DuckConnection(cursor, name))
         return loaded
+
+    def crowded(self) -> bool:
+        """Whether the loaded databases take more memory than they should."""
+        if self._instance is None:
+            return False
+        size = "select sum(memory_usage_bytes) from duckdb_memory()"
+        return int(self._instance.execute(size).fetchone()[0] or 0) > CROWDED
 
     def _made(self, schema: Schema) -> tuple[Any, str]:
         """A new schema with its empty tables, as a cursor sees it, and its name."""
@@ -248,12 +259,22 @@ class Duck:
         self._count += 1
         name = f"variant_{self._count}"
         cursor = self._instance.cursor()
-        cursor.execute(f"create schema {name}")
-        cursor.execute(f"use {name}")
-        for statement in schema.statements:
-            with contextlib.suppress(duckdb.Error):
+        for statement in (f"create schema {name}", f"use {name}", *schema.statements):
+            with _refusals():
                 cursor.execute(statement)
         return cursor, name
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[list[str]]:
+    """What a database refuses is noted and left out; an engine that can do no more is lost."""
+    refused: list[str] = []
+    try:
+        yield refused
+    except (duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException) as error:
+        raise EngineLost(_brief(error)) from None
+    except duckdb.Error as error:
+        refused.append(_brief(error))
 
 
 def _keyed(schema: Schema, contents: Contents) -> dict[str, list[Row]]:
@@ -301,7 +322,7 @@ def _rows(cursor: Any, table: TableInfo, limit: int | None) -> list[Row]:
     """Values that Python has none of its own for come as text, which goes in again as it came."""
     names = ", ".join(
         quoted(c.name)
-        if c.kind in ("int", "text")
+        if c.kind in ("int", "bool", "text")
         else f"{quoted(c.name)}::varchar"
         if c.kind in ("date", "other")
         else f"{quoted(c.name)}::double"
@@ -314,9 +335,10 @@ def _rows(cursor: Any, table: TableInfo, limit: int | None) -> list[Row]:
 
 _PLAIN_TYPES: tuple[tuple[str, Kind], ...] = (
     (
-        r"(?:TINY|SMALL|BIG|HUGE|U\w*)?INT(?:EGER)?\b.*|U(?:TINY|SMALL|BIG|HUGE)?INT\w*|BOOLEAN",
+        r"(?:TINY|SMALL|BIG|HUGE|U\w*)?INT(?:EGER)?\b.*|U(?:TINY|SMALL|BIG|HUGE)?INT\w*",
         "int",
     ),
+    (r"BOOLEAN", "bool"),
     (r"DOUBLE|FLOAT|REAL|DECIMAL.*", "real"),
     (r"VARCHAR|TEXT|ENUM.*", "text"),
     (r"DATE|TIMESTAMP.*", "date"),
@@ -354,13 +376,51 @@ def _read_back(instance: Any, per_table: int | None) -> tuple[Schema, dict[str, 
         ).fetchall()
         if sql
     ]
-    statements = [*types, *(sql_of[table.name] for table in placed), *rest]
+    keyed = [sql_of[table.name] for table in placed]
+    plain = [_unkeyed(sql) for sql in keyed]
+    statements = [*types, *(plain if _they_run([*types, *plain, *rest]) else keyed), *rest]
     contents = {table.name: _rows(instance, table, per_table) for table in placed}
     return Schema(tuple(statements), tuple(placed)), contents
 
 
 def _of(source: str, own: str) -> str:
     return own if source == "duckdb_views" else own.replace(" and not internal", "")
+
+
+def _they_run(statements: Sequence[str]) -> bool:
+    with contextlib.closing(_instance()) as trial:
+        try:
+            for statement in statements:
+                trial.execute(statement)
+        except duckdb.Error:
+            return False
+    return True
+
+
+def _unkeyed(sql: str) -> str:
+    """A table's statement without its keys: rows are checked for those before they go in, and
+    DuckDB keeps a quarter of a mebibyte for every node size of each key's index.
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    keys: tuple[type[Any], ...] = (
+        exp.PrimaryKey,
+        exp.ForeignKey,
+        exp.PrimaryKeyColumnConstraint,
+        exp.UniqueColumnConstraint,
+        exp.Reference,
+    )
+    try:
+        tree = sqlglot.parse_one(sql, read="duckdb")
+        found: list[Any] = [node for node in tree.walk() if isinstance(node, keys)]
+        for node in found:
+            while isinstance(node.parent, exp.Constraint | exp.ColumnConstraint):
+                node = node.parent
+            node.pop()
+        return tree.sql(dialect="duckdb")
+    except (sqlglot.errors.SqlglotError, RecursionError, ValueError):
+        return sql
 
 
 def _text(value: str) -> str:

@@ -13,11 +13,16 @@ Cell = Any
 """int, float, str, bytes, None; what an engine has beyond these is turned into text or a tuple."""
 Row = tuple[Cell, ...]
 Contents = Mapping[str, Sequence[Row]]
-Kind = Literal["int", "real", "text", "date", "other"]
+Kind = Literal["int", "bool", "real", "text", "date", "other"]
+"""``bool`` is a column declared as one that holds 0 and 1 alone."""
 
 
 class QueryFailed(Exception):
     """The engine refused the query, in one line."""
+
+
+class EngineLost(Exception):
+    """The engine itself failed and has to be started anew; no fault of the query's."""
 
 
 class TooLong(Exception):
@@ -153,6 +158,10 @@ class Engine(Protocol):
         """Databases in memory with settled contents. ``turned``: rows come in another order where
         a query asks for none.
         """
+        ...
+
+    def crowded(self) -> bool:
+        """Whether the databases loaded take more memory than they should together."""
         ...
 
 

@@ -23,7 +23,8 @@ class Facts:
 
     ``patterns`` are those of LIKE. ``joined`` are sets of columns that share their values.
     ``sorted_by`` are columns that order, group or are aggregated. ``counts`` are whole numbers that
-    no column is compared with: a LIMIT, a HAVING on a count. ``tables`` are those that are read.
+    no column is compared with: a LIMIT, a HAVING on a count. ``tables`` are those that are read,
+    ``null_tested`` columns that IS NULL, COALESCE and their like are asked about.
     """
 
     tables: set[str] = field(default_factory=set)
@@ -33,6 +34,7 @@ class Facts:
     joined: list[set[Place]] = field(default_factory=list)
     sorted_by: set[Place] = field(default_factory=set)
     counts: set[int] = field(default_factory=set)
+    null_tested: set[Place] = field(default_factory=set)
 
     def join(self, left: Place, right: Place) -> None:
         """Notes that two columns share their values, merging what they are joined with."""
@@ -61,6 +63,7 @@ def read_facts(tree: Any, schema: Schema) -> Facts:
         facts.used.update(places_of(column, schema, facts.tables))
     _note_comparisons(tree, schema, facts)
     _note_order(tree, schema, facts)
+    _note_nulls(tree, schema, facts)
     for known in schema.tables:
         for key in known.foreign:
             parent = schema.table(key.parent)
@@ -141,6 +144,15 @@ def _note_order(tree: Any, schema: Schema, facts: Facts) -> None:
                     if column.alias_or_name.lower() == term.this.name.lower():
                         for inner in column.find_all(exp.Column):
                             facts.sorted_by.update(places_of(inner, schema, facts.tables))
+
+
+def _note_nulls(tree: Any, schema: Schema, facts: Facts) -> None:
+    from sqlglot import exp
+
+    for node in tree.find_all(exp.Is, exp.Coalesce, exp.NullSafeEQ, exp.NullSafeNEQ):
+        if not isinstance(node, exp.Is) or isinstance(node.expression, exp.Null):
+            for column in _own(node, exp.Column):
+                facts.null_tested.update(places_of(column, schema, facts.tables))
 
 
 def _own(node: Any, kind: type) -> Iterator[Any]:

@@ -241,6 +241,17 @@ def _aggregate(node: Any, schema: Schema) -> Iterator[Named]:
     }
     for other in swaps.get(type(node), ()):
         yield "aggregate", lambda n, o=other: o(this=n.this)  # type: ignore[misc]
+    if isinstance(node, exp.Sum | exp.Avg):
+        yield "DISTINCT", _distinct_argument
+
+
+def _distinct_argument(node: Any) -> Any:
+    from sqlglot import exp
+
+    inner = node.this
+    if isinstance(inner, exp.Distinct):
+        return type(node)(this=inner.expressions[0])
+    return type(node)(this=exp.Distinct(expressions=[inner.copy()]))
 
 
 def _some_columns(node: Any, schema: Schema) -> Iterator[tuple[str, str]]:

@@ -324,6 +324,7 @@ def more_variants(prepared: Prepared, tree: Any, options: Options, seed: str) ->
         list(facts.joined),
         own.sorted_by | facts.sorted_by,
         own.counts | facts.counts,
+        facts.null_tested,
     )
     for group in own.joined:
         first, *others = sorted(group)

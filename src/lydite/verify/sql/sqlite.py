@@ -207,6 +207,10 @@ class Sqlite:
             loaded.append(SqliteConnection(raw))
         return loaded
 
+    def crowded(self) -> bool:
+        """Never: each is a few kilobytes."""
+        return False
+
 
 def _file(path: str) -> sqlite3.Connection:
     try:
@@ -382,6 +386,8 @@ def _kind(declared: str, sample: Callable[[], list[Cell]]) -> Kind:
     """
     values = sample()
     if values:
+        if "BOOL" in declared.upper() and all(value in (0, 1) for value in values):
+            return "bool"
         if all(isinstance(value, int) for value in values):
             whole = re.search(r"REAL|FLOA|DOUBLE|NUMERIC|DECIMAL", declared, re.IGNORECASE) is None
             return "int" if whole else "real"
@@ -393,7 +399,9 @@ def _kind(declared: str, sample: Callable[[], list[Cell]]) -> Kind:
     upper = declared.upper()
     if _DATE.search(upper):
         return "date"
-    if "INT" in upper or "BOOL" in upper:
+    if "BOOL" in upper:
+        return "bool"
+    if "INT" in upper:
         return "int"
     if any(word in upper for word in ("CHAR", "CLOB", "TEXT", "STRING")):
         return "text"

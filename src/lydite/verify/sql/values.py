@@ -26,7 +26,9 @@ def neighbours(
     patterns = sorted(patterns)
     sample = [value for value in held if value is not None]
     for literal in sorted(literals, key=lambda value: (str(type(value)), str(value))):
-        if kind == "date":
+        if kind == "bool":
+            found += [0, 1]
+        elif kind == "date":
             found += _dates(literal, sample)
         elif kind in ("int", "real"):
             found += _numbers(kind, literal)
@@ -133,6 +135,8 @@ _FRESH_WORDS = ("Kestrel", "Umber", "Quill", "Zinnia", "Onyx", "Fennel", "Jasper
 def fresh(kind: Kind, held: Iterable[Cell], number: int) -> Cell:
     """The ``number``-th value of a column's kind that its rows do not hold, shaped like them."""
     sample = [value for value in held if value is not None]
+    if kind == "bool":
+        return number % 2
     if kind == "int":
         top = max((v for v in sample if isinstance(v, int)), default=0)
         return min(top, 2**40) + 1 + number

@@ -77,7 +77,11 @@ def material(schema: Schema, facts: Facts, contents: Rows, nulls: str) -> Materi
         for table in schema.tables
         for index, column in enumerate(table.columns)
         if column.nullable
-        and (nulls == "declared" or any(row[index] is None for row in core[table.name]))
+        and (
+            nulls == "declared"
+            or (table.name, index) in facts.null_tested
+            or any(row[index] is None for row in contents[table.name])
+        )
     }
     home = {place: number for number, group in enumerate(facts.joined) for place in sorted(group)}
     made = Material(schema, facts, core, nullable, {}, home)
@@ -250,14 +254,15 @@ def _ties(made: Material, rng: random.Random) -> Iterator[Rows]:
 
 
 def _duplicated(made: Material, rng: random.Random) -> Iterator[Rows]:
-    """Every row again, with another key where there is one; then the whole again, each row of the
-    copy related to rows of the copy.
+    """Every row again, with another key where there is one; every second row only, so that some
+    count for more; then the whole again, each row of the copy related to rows of the copy.
     """
     start = _filled(made, rng)
-    rows = dict(start)
-    for name in sorted(made.facts.tables):
-        rows[name] = [*start[name], *_distinct_keys(made, name, start[name])]
-    yield rows
+    for every in (1, 2):
+        rows = dict(start)
+        for name in sorted(made.facts.tables):
+            rows[name] = [*start[name], *_distinct_keys(made, name, start[name][::every])]
+        yield rows
     for copy in _renumbered(made, rng):
         yield {name: [*made.core[name], *copy[name]] for name in made.core}
 

@@ -17,7 +17,7 @@ from lydite.config import UserError
 from lydite.types import Outcome
 from lydite.verify.sql.check import Session
 from lydite.verify.sql.compare import total
-from lydite.verify.sql.engine import Engine, Limits
+from lydite.verify.sql.engine import Engine, EngineLost, Limits
 from lydite.verify.sql.prepare import (
     BadProblem,
     Options,
@@ -94,6 +94,14 @@ class _Worker:
 
     def __call__(self, request: Look | Prepare | Check) -> dict[str, object]:
         try:
+            return self._answer(request)
+        except EngineLost:  # what other problems left in it may be why
+            self._sessions.clear()
+            self._engine = engine_of(self._options.engine)
+            return self._answer(request)
+
+    def _answer(self, request: Look | Prepare | Check) -> dict[str, object]:
+        try:
             if isinstance(request, Check):
                 return self._check(request)
             if isinstance(request, Prepare):
@@ -128,7 +136,9 @@ class _Worker:
 
     def _keep(self, key: str, session: Session) -> None:
         self._sessions[key] = session
-        while len(self._sessions) > SESSIONS:
+        while len(self._sessions) > SESSIONS or (
+            len(self._sessions) > 1 and self._engine.crowded()
+        ):
             self._sessions.popitem(last=False)[1].close()
 
     def _check(self, request: Check) -> dict[str, object]:
