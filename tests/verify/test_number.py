@@ -48,7 +48,22 @@ def test_spellings(text: str, value: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1,2,3", "1,23", "1/0", "3 km", "1..2", "2^x", "9" * 1001]
+    "text",
+    [
+        "--1",
+        "- -1",
+        "+-1",
+        "-+1",
+        "",
+        "x",
+        "1,2,3",
+        "1,23",
+        "1/0",
+        "3 km",
+        "1..2",
+        "2^x",
+        "9" * 1001,
+    ],
 )
 def test_what_is_no_number(text: str) -> None:
     assert read_number(normalise(text)) is None

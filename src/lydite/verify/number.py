@@ -125,7 +125,8 @@ def _sign(text: str) -> tuple[bool, str]:
     negative = False
     for _ in range(8):
         text = text.strip()
-        if text.startswith(("-", "+")):
+        # Nobody writes `--1` for 1: two signs need brackets between them.
+        if re.match(r"[-+](?!\s*[-+])", text):
             negative ^= text[0] == "-"
             text = text[1:]
         elif re.fullmatch(r"\([^()]*\)|\{[^{}]*\}", text):
