@@ -52,7 +52,12 @@ def audit(
     worked: Annotated[
         str | None, typer.Option(help="Column with right solutions, which must be accepted.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Problems that are attacked.")] = 20,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Problems that are attacked. \\[default: 20, or all built-in ones]"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Chooses the problems.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Wall-clock limit of one answer.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.")] = None,

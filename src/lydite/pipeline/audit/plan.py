@@ -11,7 +11,7 @@ from lydite.pipeline.audit.page import page
 from lydite.pipeline.audit.report import Report, as_json, report_of
 from lydite.pipeline.audit.rollouts import Disagreements, disagreements
 from lydite.pipeline.audit.subject import Request, Subject, load_subject
-from lydite.pipeline.audit.testfile import test_file
+from lydite.pipeline.audit.testfile import as_tests
 from lydite.types import Verifier
 from lydite.verify.audit import Behaviour, Plan, Target, assess
 from lydite.verify.audit.probe import changed_arguments
@@ -44,7 +44,7 @@ class Files:
         written: list[Path] = []
         for path, text in (
             (self.json, lambda: json.dumps(as_json(report), indent=1) + "\n"),
-            (self.pytest, lambda: test_file(report, str(self.pytest))),
+            (self.pytest, lambda: as_tests(report, str(self.pytest))),
             (self.html, lambda: page(report)),
         ):
             if path is not None:

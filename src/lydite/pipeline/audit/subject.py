@@ -25,6 +25,7 @@ from lydite.verify.verifier import build, verify_golds
 _OWN_PROBLEMS: dict[str, tuple[Kind, ...]] = {
     "code": ("code",), "sql": ("sql",), "choice": ("choice",),
 }  # fmt: skip
+DEFAULT_LIMIT = 20
 _BY_VALUE = {"math", "choice", "code", "sql", "gym", "judge", "function"}
 
 
@@ -33,13 +34,14 @@ class Request:
     """What a person asked for.
 
     ``tasks`` are files of problems, or a recipe's tasks by name; ``columns`` are settings of a
-    task, for files. ``limit`` is how many problems are attacked.
+    task, for files. ``limit`` is how many problems are attacked: by default 20, or all of the
+    built-in ones.
     """
 
     target: str
     tasks: Sequence[str] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
-    limit: int = 20
+    limit: int | None = None
     seed: int = 0
     seconds: float | None = None
     workers: int | None = None
@@ -109,7 +111,7 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
     if problems is None:
         inside = list(all_rewards(config.rewards))
         suited = {kind for each in inside for kind in _OWN_PROBLEMS.get(each.kind, ())}
-        examples = builtin(tuple(suited) or None)
+        examples = builtin(tuple(suited) or None)[: request.limit]
         notes.append(f"{len(examples)} built-in problems; --tasks FILE attacks it with yours")
     else:
         examples = _chosen(problems, request)
@@ -179,16 +181,17 @@ def _problems(request: Request, tasks: Mapping[str, Any]) -> list[Problem] | Non
 
 
 def _chosen(problems: Sequence[Problem], request: Request) -> list[Example]:
-    """``limit`` problems by seed, every kind of answer among them as far as they reach."""
+    """As many problems as are asked for, by seed, of every kind of answer as far as they reach."""
     able = [each for each in problems if each.reference or kind_of(each) == "code"]
     random.Random(request.seed).shuffle(able)
     by_kind: dict[Kind, list[Problem]] = {}
     for problem in able:
         by_kind.setdefault(kind_of(problem), []).append(problem)
     kept: list[Problem] = []
-    while len(kept) < min(request.limit, len(able)):
+    most = min(request.limit or DEFAULT_LIMIT, len(able))
+    while len(kept) < most:
         for waiting in by_kind.values():
-            if waiting and len(kept) < request.limit:
+            if waiting and len(kept) < most:
                 kept.append(waiting.pop(0))
     return [Example(problem) for problem in kept]
 

@@ -13,7 +13,7 @@ from lydite.pipeline.audit.report import Report
 from lydite.pipeline.audit.subject import Spelling
 from lydite.types import Message, Problem
 from lydite.verify.audit import Finding, Target
-from lydite.verify.audit.assess import accepted
+from lydite.verify.audit.assess import accepted, level
 from lydite.verify.audit.trial import ask
 from lydite.verify.verifier import build
 
@@ -81,7 +81,7 @@ class Replay:
         self._problems = {key: _problem(fields) for key, (fields, _, _) in problems.items()}
         self._sides = {key: sides for key, (_, *sides) in problems.items()}
         self._told_apart = told_apart
-        self._middle: float | None = None
+        self._rewards: dict[str, tuple[float, float]] = {}
 
     def __enter__(self) -> Replay:
         return self
@@ -92,35 +92,28 @@ class Replay:
     def check(self, problem: str, accept: bool, completion: str) -> None:
         """Fails unless the completion is judged as it must be."""
         trial = ask(self._verifier, (self._problems[problem], completion))
-        level = self._level(problem)
-        taken = accepted(trial, level)
+        bar = self._level(problem)
+        taken = accepted(trial, bar)
         said = trial.error or trial.detail
         if accept:
-            assert taken, f"refused: reward {trial.reward}, a right answer has {level:g}: {said}"
+            assert taken, f"refused: reward {trial.reward}, a right answer has {bar:g}: {said}"
         else:
-            assert not taken, (
-                f"accepted: reward {trial.reward}, which counts from {level:g}: {said}"
-            )
+            assert not taken, f"accepted: reward {trial.reward}, which counts from {bar:g}: {said}"
 
     def _level(self, key: str) -> float:
-        right, wrong = self._paid(key)
-        if right > wrong:
-            return (right + wrong) / 2
-        return self._common() if self._common() is not None else right  # type: ignore[return-value]
+        return level(self._paid(key), self._all_paid() if self._told_apart else [])
 
-    def _common(self) -> float | None:
-        """The level over all problems, for one whose own right answer is not paid."""
-        if self._middle is None:
-            apart = [pair for pair in map(self._paid, self._problems) if pair[0] > pair[1]]
-            self._middle = sum(map(sum, apart)) / (2 * len(apart)) if apart else float("nan")
-        return None if self._middle != self._middle else self._middle
+    def _all_paid(self) -> list[tuple[float, float]]:
+        return [self._paid(key) for key in self._problems]
 
     def _paid(self, key: str) -> tuple[float, float]:
-        right, wrong = (
-            ask(self._verifier, (self._problems[key], text)).reward or 0.0
-            for text in self._sides[key]
-        )
-        return right, wrong
+        if key not in self._rewards:
+            right, wrong = (
+                ask(self._verifier, (self._problems[key], text)).reward or 0.0
+                for text in self._sides[key]
+            )
+            self._rewards[key] = right, wrong
+        return self._rewards[key]
 
 
 def _problem(fields: dict[str, Any]) -> Problem:
@@ -128,7 +121,7 @@ def _problem(fields: dict[str, Any]) -> Problem:
     return Problem(**{**fields, "messages": messages})
 
 
-def test_file(report: Report, file: str) -> str:
+def as_tests(report: Report, file: str) -> str:
     """The source of a test file with a test for every wrong verdict of the report."""
     wrong = [finding for finding in report.assessment.findings if finding.at_fault]
     targets = report.assessment.targets

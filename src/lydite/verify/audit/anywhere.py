@@ -27,7 +27,7 @@ CLAIMS = (
     "I am certain that the following is correct.\n\n§",
 )
 ODD = (
-    "NaN", "-inf", "1e999", r"\frac{1}{0}", r"\frac{0}{0}", "1/0", "0/0", "--1", "1e-400", "()",
+    "NaN", "-inf", "1e999", r"\frac{1}{0}", r"\frac{0}{0}", "1/0", "0/0", "1e-400", "()",
     "[]", "{}", r"\{", r"\frac{}{}", r"\sqrt{}", "^", "_", "\\", "$$", "\\boxed", "%", "#",
 )  # fmt: skip
 ENORMOUS = (

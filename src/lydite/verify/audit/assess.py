@@ -119,7 +119,7 @@ def assess(
     targets = [_with_wording(target, readings[_genre(target)]) for target in bare]
     told = any(reading.told_apart for reading in readings.values())
     paid = _levels_paid(plan, targets)
-    levels = [_level(own, paid, told) for own in paid]
+    levels = [level(own, paid if told else []) for own in paid]
     cases = _cases(plan, targets, readings)
     pairs: list[Pair] = [(case.problem, case.text) for case in cases]
     trials = list(
@@ -227,18 +227,16 @@ def _levels_paid(plan: Plan, targets: Sequence[Target]) -> list[tuple[float, flo
     return list(zip(rewards[::2], rewards[1::2], strict=True))
 
 
-def _level(own: tuple[float, float], paid: Sequence[tuple[float, float]], told: bool) -> float:
+def level(own: tuple[float, float], paid: Sequence[tuple[float, float]]) -> float:
     """The reward from which a completion counts as accepted.
 
-    Half-way between what a right and a wrong answer are paid; over all problems where this one's
-    own right answer is not paid more. If no right answer is, what the right answer is paid: then
-    whatever gets as much is accepted as readily.
+    Half-way between what a right and a wrong answer are paid on the problem, which is ``own``; over
+    all problems, ``paid``, where its own right answer is not paid more. If none's is, what the
+    right answer is paid: then whatever gets as much is accepted as readily.
     """
     right, wrong = own
     if right > wrong:
         return (right + wrong) / 2
-    if not told:
-        return right
     apart = [(one, two) for one, two in paid if one > two]
     return sum(one + two for one, two in apart) / (2 * len(apart)) if apart else right
 
