@@ -14,7 +14,7 @@ import pytest
 from lydite.pipeline.audit.page import page
 from lydite.pipeline.audit.report import Report, clustered_interval, grade_of, report_of, shown
 from lydite.pipeline.audit.subject import Spelling, Subject
-from lydite.pipeline.audit.testfile import Replay, literal, as_tests, unpack
+from lydite.pipeline.audit.testfile import Replay, as_tests, literal, unpack
 from lydite.types import Message, Problem
 from lydite.verify import VerifierConfig
 from lydite.verify.audit import Assessment, Case, Finding, Target, Want

@@ -179,11 +179,16 @@ def _worst(findings: Sequence[Finding]) -> list[Worst]:
 
 
 def shown(text: str, most: int = SHOWN) -> str:
-    """A hostile text for a terminal or page: escaped, the middle of a long one left out."""
-    if len(text) > most:
-        half = most // 2
-        return f"{ascii(text[:half])[1:-1]} … {ascii(text[-half // 2 :])[1:-1]} ({len(text):,})"
-    return ascii(text)[1:-1]
+    """A hostile text for a terminal or page: what is not plain is written in escapes, and of a long
+    one the middle is left out and the length given.
+    """
+    if len(text) <= most:
+        return _plain(text)
+    return f"{_plain(text[: most // 2])} … {_plain(text[-most // 4 :])} ({len(text):,} characters)"
+
+
+def _plain(text: str) -> str:
+    return "".join(letter if " " <= letter <= "~" else ascii(letter)[1:-1] for letter in text)
 
 
 def as_json(report: Report) -> dict[str, Any]:
