@@ -6,7 +6,9 @@ is written by hand, so it says what the code does; a test compares them.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import math
 import sys
 import types
 from collections.abc import Iterator, Mapping
@@ -18,7 +20,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from lydite.config import Config
-from lydite.pipeline.recipe import Recipe
+from lydite.objective import Objective
+from lydite.objective.settings import BOUNDS, CHOICES, RECORDS, WHOLE, canonical
+from lydite.pipeline.recipe import Recipe, RLStage
 
 PAGE = Path(__file__).with_name("recipe.md")
 
@@ -34,8 +38,50 @@ Unknown keys are refused. Every default below is part of a working recipe.
 
 def page(root: type[Config]) -> str:
     """The reference of ``root`` and of every record that its fields hold."""
-    sections = [_section(config) for config in _records(root)]
-    return "\n".join([HEAD, *sections])
+    records = _records(root)
+    sections = [_section(config) for config in records]
+    return "\n".join([HEAD, *sections, *([objective_section()] if RLStage in records else [])])
+
+
+OBJECTIVE = """## Objective
+
+What a mapping under `objective` may set beside `preset` and `patches`, which set the most of it:
+`lydite objective SPEC` shows what they come to, [objectives.md](objectives.md) what they mean.
+A key with a dot may be written nested; `kl: 0.01` is its coefficient. The defaults are `grpo`'s.
+
+| key | values | default | what it does |
+| --- | --- | --- | --- |
+"""
+
+
+def objective_section() -> str:
+    """Every setting of an objective, by key."""
+    about = _descriptions()
+    rows = [
+        _cells(f"`{key}`", _values(key), f"`{_plain(default)}`", about[key])
+        for key, default in Objective.defaults().items()
+    ]
+    return OBJECTIVE + "\n".join([*rows, ""])
+
+
+def _descriptions() -> dict[str, str]:
+    found = {}
+    for field in dataclasses.fields(Objective):
+        found[field.name] = field.metadata["description"]
+        for inner in dataclasses.fields(RECORDS[field.name]) if field.name in RECORDS else ():
+            found[canonical(f"{field.name}.{inner.name}")] = inner.metadata["description"]
+    return found
+
+
+def _values(key: str) -> str:
+    if key in CHOICES:
+        return ", ".join(f"`{name}`" for name in CHOICES[key])
+    if key not in BOUNDS:
+        return "true or false"
+    low, closed, high, optional = BOUNDS[key]
+    most = "" if high == math.inf else f", ≤ {high:g}"
+    kind = "whole number" if key in WHOLE else "number"
+    return f"{kind} {'≥' if closed else '>'} {low:g}{most}" + (" or null" if optional else "")
 
 
 def _records(root: type[Config]) -> list[type[Config]]:
@@ -74,7 +120,10 @@ def _docstring(config: type[Config]) -> str:
 
 def _row(name: str, field: FieldInfo) -> str:
     about = " ".join((field.description or "").split())
-    cells = (f"`{name}`", _type(field.annotation), _default(field), about + _limits(field))
+    return _cells(f"`{name}`", _type(field.annotation), _default(field), about + _limits(field))
+
+
+def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -11,6 +11,7 @@ import yaml
 from pydantic import Field
 
 from lydite.config import Config, validate
+from lydite.objective import Objective
 from lydite.verify import VerifierConfig
 from lydite.verify.settings import all_rewards
 
@@ -67,6 +68,19 @@ def test_each_record_is_a_section_with_a_row_a_field(generate: types.ModuleType)
 def test_the_recipe_reference_says_what_the_code_does(generate: types.ModuleType) -> None:
     written = (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8")
     assert written == generate.page(generate.Recipe), "run `make docs`"
+
+
+def test_every_setting_of_an_objective_is_in_the_reference(generate: types.ModuleType) -> None:
+    rows = generate.objective_section().splitlines()
+    for row in (
+        "| `ratio` | `token`, `sequence`, `gspo_token`, `product` | `token` | ",
+        "| `kl` | number ≥ 0 | `0` | Coefficient",
+        "| `kl.refresh` | whole number ≥ 1 or null | `null` | Steps",
+        "| `overlong_cache` | number ≥ 0, ≤ 1 | `0` | Last share",
+        "| `mask_truncated` | true or false | `false` | Leave",
+    ):
+        assert any(shown.startswith(row) for shown in rows)
+    assert len([row for row in rows if row.startswith("| `")]) == len(Objective.defaults())
 
 
 def test_every_setting_is_described(generate: types.ModuleType) -> None:

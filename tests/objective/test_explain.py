@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +12,8 @@ import torch
 from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Counts, Objective, describe, surrogate
 from lydite.objective.explain import Curve, catalogue, curve, defaults, origins, plot, sources
-from lydite.objective.surrogate import Clip, Gain, Surrogate, Tokens
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "objectives.md"
 
 
 def test_each_setting_says_who_set_it() -> None:
@@ -79,12 +82,12 @@ def test_plot_by_hand() -> None:
 
 
 def test_the_surrogate_that_the_docs_add(monkeypatch: pytest.MonkeyPatch) -> None:
-    def importance(tokens: Tokens, clip: Clip) -> Gain:
-        return surrogate._unclipped(tokens.ratio * tokens.advantages)
-
-    monkeypatch.setitem(
-        surrogate.SURROGATES, "importance", Surrogate(importance, "gain = ρA", clip=False)
-    )
+    section = DOCS.read_text(encoding="utf-8").partition("## Add a surrogate")[2]
+    function, line = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[:2]
+    room = dict(vars(surrogate))
+    exec(function, room)
+    ((name, added),) = eval("{" + line + "}", room).items()
+    monkeypatch.setitem(surrogate.SURROGATES, name, added)
     spec = {"preset": "grpo", "surrogate": "importance", "clip_low": None, "clip_high": None}
     objective = Objective.parse(spec)
     assert "surrogate: gain = ρA" in describe(objective)

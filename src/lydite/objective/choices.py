@@ -44,39 +44,29 @@ class Choices:
         UserError: an unknown choice, a number out of range, or a combination that has no meaning.
     """
 
-    credit: str = setting(
-        "reward", "What a completion is credited with: reward, pass_at_k, standardised_parts."
-    )
+    credit: str = setting("reward", "What a completion is credited with.")
     pass_k: int = setting(4, "The k of pass_at_k, in completions.")
     baseline: str = setting(
-        "group_mean",
-        "Subtracted from it: group_mean, leave_one_out, length_weighted, batch_mean, none; or "
-        "critic, which values every token.",
+        "group_mean", "What is subtracted from that; a critic's value is one for every token."
     )
     scale: str = setting(
         "group_std",
-        "What advantages are divided by: group_std, batch_std, advantage_std (of the batch), "
-        "reward_mean, bernoulli_std, informative_share, token_std (with a critic), none.",
+        "What advantages are divided by; advantage_std is the batch's, token_std a critic's.",
     )
     gae: GAE = setting(_GAE, "Advantages of tokens, with a critic.")  # noqa: RUF009
-    std: str = setting("population", "Estimator of the standard deviation: population, sample.")
+    std: str = setting("population", "Estimator of the standard deviation.")
     std_eps: float = setting(0.0, "Added to what is divided by; peers use 1e-4 or 1e-6.")
-    ratio: str = setting(
-        "token", "Importance ratio: token, sequence (its geometric mean), gspo_token, product."
+    ratio: str = setting("token", "Importance ratio; sequence is the geometric mean of its tokens.")
+    anchor: str = setting(
+        "old", "What the ratio is taken against: the policy before the step, or the engine."
     )
-    anchor: str = setting("old", "What the ratio is taken against: old, or behaviour.")
-    surrogate: str = setting(
-        "clip",
-        "What the gradient is taken of: clip, reinforce, cispo, gmpo, sapo, dppo, vespo.",
-    )
+    surrogate: str = setting("clip", "What the gradient is taken of.")
     clip_low: float | None = setting(
         0.2, "How far the ratio may fall below 1 (dppo: the probability, gmpo: the log-ratio)."
     )
     clip_high: float | None = setting(0.2, "How far the ratio may rise above 1, likewise.")
     dual_clip: float | None = setting(None, "Bound on the ratio where the advantage is negative.")
-    aggregation: str = setting(
-        "sample_mean", "Mean: sample_mean, token_mean, prompt_mean, fixed_length."
-    )
+    aggregation: str = setting("sample_mean", "How the tokens of a step become one number.")
     fixed_length: int | None = setting(
         None, "Divisor in tokens; unset: the completion limit of the run."
     )

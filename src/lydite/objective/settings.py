@@ -34,8 +34,8 @@ class KL:
     """The pull towards the reference policy."""
 
     coefficient: float = setting(0.0, "Coefficient β of the KL; 0 loads no reference.")
-    estimator: str = setting("k3", "Estimator: k1, k2, k3, k3_unbiased (weighed by the ratio).")
-    place: str = setting("loss", "Where it is subtracted: loss, or reward (of every token).")
+    estimator: str = setting("k3", "Estimator; k3_unbiased is weighed by the ratio.")
+    place: str = setting("loss", "Where it is subtracted; the reward is that of every token.")
     refresh: int | None = setting(
         None, "Steps after which the reference becomes the policy, again and again; unset: never."
     )
@@ -45,9 +45,7 @@ class KL:
 class Correction:
     """For an engine whose probabilities differ from the learner's."""
 
-    kind: str = setting(
-        "none", "Weight of a token: none, tis, tis_sequence, mis, icepop, geometric_mask."
-    )
+    kind: str = setting("none", "What a token's gain is weighed by.")
     low: float = setting(0.0, "Lowest π_old/π_behaviour that keeps its weight.")
     high: float = setting(2.0, "Highest π_old/π_behaviour that keeps its weight.")
     off_policy: float | None = setting(
@@ -59,7 +57,7 @@ class Correction:
 class TokenFilter:
     """Tokens picked over the whole optimiser step, before its first backward pass."""
 
-    kind: str = setting("none", "Which are picked: none, high_entropy, clip_cov, kl_cov.")
+    kind: str = setting("none", "Which tokens are picked, and what becomes of them.")
     share: float = setting(0.2, "Share of the step's tokens that are picked.")
     strength: float = setting(1.0, "kl_cov: coefficient of |log π/π_old| on the picked tokens.")
 
@@ -82,9 +80,7 @@ class EntropyBonus:
 class GroupFilter:
     """What follows from the rewards of a group, besides advantages."""
 
-    kind: str = setting(
-        "none", "For groups of equal rewards: none, drop_zero_variance, dynamic_sampling (refills)."
-    )
+    kind: str = setting("none", "For groups of equal rewards; dynamic_sampling draws others.")
     max_rounds: int = setting(10, "Most rounds of sampling that dynamic_sampling makes for a step.")
     retire_at: float | None = setting(
         None, "Share of right completions from which on a prompt is drawn no more; unset: never."

@@ -25,7 +25,7 @@ class RLConfig(Config):
         "grpo",
         description=(
             "A preset, patches after it: `dapo`, `grpo+clip_higher`, a list, or a mapping with "
-            "overrides."
+            "`preset`, `patches` and any [setting](#objective)."
         ),
     )
     sampling: SamplingConfig = Field(
