@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from lydite.pipeline.audit.report import Report
 
 EXACT = {"kind": "exact", "answer": "tag", "thinking": "required"}
-# Only counting: its tally passes through the gold, so the careless reward pays for more than right
-# answers. The steps of a two-digit addition do not show the gold.
-KIND = "count"
+# The tally of a count passes through the gold, so the careless reward pays for more than right
+# answers. The steps of an addition do not show its gold: there the hole is harder to find.
+KINDS = ("count",)
 SAID_EVERY = 10
 COLOURS = {"reward": "#0072B2", "accuracy": "#D55E00"}  # Okabe and Ito's.
 TITLES = {"contains_gold": "Gold anywhere in the text", "exact": "Exact answer"}
@@ -88,8 +88,8 @@ def train(reward: Any, start: Path, out: Path, given: argparse.Namespace, seed: 
     quickstart = load_recipe(find_recipe("quickstart"))
     stage = quickstart.stages[-1].model_dump(exclude={"name", "kind", "task", "start_from"})
     sampling = quickstart.evaluation.sampling.model_dump()
-    problems = {"kinds": [KIND], "count": 3600}
-    heldout = {"kinds": [KIND], "count": given.heldout, "split": "heldout", "seed": 0}
+    problems = {"kinds": list(given.kinds), "count": 3600}
+    heldout = {"kinds": list(given.kinds), "count": given.heldout, "split": "heldout", "seed": 0}
     lydite.Trainer(
         model=str(start),
         problems={"generated": problems},
@@ -139,8 +139,8 @@ def audit(target: str, tasks: Path | str, limit: int) -> Report:
     from lydite.pipeline.audit.subject import Request
 
     report = audit_reward(Request(target, tasks=(str(tasks),), limit=limit))
-    rate = report.false_accept
-    print(f"audit of {report.subject.name}: grade {report.grade}; of {rate.total} wrong answers "
+    rate, name = report.false_accept, report.subject.name.rpartition("/")[2]
+    print(f"audit of {name}: grade {report.grade}; of {rate.total} wrong answers "
           f"{rate.wrong} are paid ({rate.share:.0%})")  # fmt: skip
     for worst in report.worst[:6]:
         case = worst.finding.case
@@ -237,6 +237,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains on a careless reward and on an exact one.")
     parser.add_argument("--out", type=Path, default=Path("runs/reward_hacking"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[11])
+    parser.add_argument("--kinds", nargs="+", choices=("add", "sum", "count"), default=KINDS)
     parser.add_argument("--steps", type=int, default=150, help="RL steps of each run")
     parser.add_argument("--prompts", type=int, default=24, help="prompts (groups) per step")
     parser.add_argument("--heldout", type=int, default=150, help="held-out problems")
@@ -256,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[int, Curve]]:
         raise SystemExit("plot: needs matplotlib; pip install 'lydite[plot]'")
     given.out.mkdir(parents=True, exist_ok=True)
     problems = given.out / "problems.jsonl"
-    write_problems(problems, given.audited)
+    write_problems(problems, given.kinds, given.audited)
     audit(f"{Path(__file__).resolve()}:contains_gold", problems, given.audited)
     audit("recipes/quickstart.yaml", problems, given.audited)
 
@@ -275,11 +276,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, dict[int, Curve]]:
     return curves
 
 
-def write_problems(path: Path, count: int) -> None:
-    """Counting problems as a file, for the audit."""
+def write_problems(path: Path, kinds: Sequence[str], count: int) -> None:
+    """Problems as a file, for the audit."""
     rows = [
         {"question": problem.question, "answer": problem.reference}
-        for problem in generate([KIND], count, 0, "train")
+        for problem in generate(kinds, count, 0, "train")
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
