@@ -132,7 +132,7 @@ def test_a_scorer_that_takes_anything_is_held_to_the_reference(
 
 
 @pytest.mark.parametrize(
-    "answer", ["nan", "-NaN", "nan+nanj", "inf", "(nan)", "1+infi", "Infinity"]
+    "answer", ["nan", "-NaN", "nan+nanj", "inf", "(nan)", "1+infi", "Infinity", "n an", "( n\tan )"]
 )
 def test_numbers_that_are_not_finite_are_no_answer(
     reward: GymReward, problems: dict[str, Problem], answer: str

@@ -261,6 +261,18 @@ def test_a_dead_server_is_one_line_and_not_asked_for_each_answer() -> None:
         reward.close()
 
 
+def test_a_server_that_fails_now_and_then_is_asked_to_the_end() -> None:
+    count = itertools.count()
+
+    def act(body: dict[str, Any]) -> Reply:
+        return honest(body) if next(count) % 3 == 2 else (500, {}, b"")
+
+    with judged(act, requests={"concurrency": 1, "retries": 0}) as (fake, reward):
+        found = outcomes(reward, [f"\\boxed{{{n}}}" for n in range(10, 22)])
+        assert len(fake.bodies) == 12
+        assert [reward for _, reward in found] == [None, None, 0.0] * 4
+
+
 def test_a_server_that_dies_half_way_leaves_what_it_judged(tmp_path: Path) -> None:
     count = itertools.count()
 
@@ -394,6 +406,8 @@ def test_canaries_are_of_every_kind_and_cost_their_share() -> None:
 
 def test_no_canary_is_the_right_answer() -> None:
     canaries = Canaries(1.0, 0.1)
+    spelled = canaries.deal([problem("thought process")], 60)
+    assert spelled and all("process" not in canary.text for canary in spelled)
     dealt = canaries.deal([problem(":", 0), problem(":", 1)], 60)
     assert dealt and all(canary.text != ":" and canary.kind != OTHER for canary in dealt)
 

@@ -44,7 +44,7 @@ _LATE = {
     "memory": "scoring it took too much memory",
 }
 _NOT_FINITE = re.compile(r"(?i)(?<![a-z])(?:nan|inf(?:inity)?)(?=[ij]?(?![a-z]))")
-_NUMBER_LIKE = re.compile(r"(?i)[\d\s.,()+\-*eij]*")
+_NUMBER_LIKE = re.compile(r"(?i)[\d.,()\[\]+\-*eij]*")
 Decided = tuple[Outcome, float | None, str]
 _START = "import lydite_gym\nlydite_gym.main()\n"
 
@@ -334,7 +334,7 @@ def _mapping(value: object) -> dict[str, Any] | None:
 
 def _not_finite(answer: str) -> bool:
     """Whether an answer is written as a number, and none that is finite."""
-    without, count = _NOT_FINITE.subn("0", answer)
+    without, count = _NOT_FINITE.subn("0", "".join(answer.split()))  # a scorer may close gaps too
     return count > 0 and _NUMBER_LIKE.fullmatch(without) is not None
 
 
