@@ -140,6 +140,55 @@ def test_numbers_that_are_not_finite_are_no_answer(
     assert paid(reward, problems["complex_arithmetic"], answer) == [0.0]
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("gsm_symbolic", ("{0} or {0}1", "not {0}", "{0}\n1{0}")),
+        ("knights_knaves", ("{0} or {0}1", "not {0}", "{0} {0}")),
+        ("time_intervals", ("{0} or {0}1", "{0}\n1 {0}")),
+        ("spell_backward", ("{0} or so", "{0}zzz")),
+        ("letter_jumble", ("{0} zzz",)),
+        ("sokoban", ("not {0}",)),
+        ("survo", ("not {0}",)),
+        ("fraction_simplification", ("{0} or {0}1",)),
+    ],
+)
+def test_a_scorer_that_finds_the_answer_in_more_is_not_followed(
+    reward: GymReward, problems: dict[str, Problem], name: str, shapes: Sequence[str]
+) -> None:
+    right = problems[name].reference or ""
+    found = paid(reward, problems[name], right, *(shape.format(right) for shape in shapes))
+    assert found == [1.0] + [0.0] * len(shapes)
+
+
+def test_the_beginning_of_a_number_is_not_the_number(
+    reward: GymReward, problems: dict[str, Problem]
+) -> None:
+    problem = problems["coin_flip"]
+    right = problem.reference or ""
+    assert float(right) > 0
+    assert paid(reward, problem, right, right + "0", "0", right[:3]) == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "said"),
+    [
+        ("The answer is $405.", "405", True),
+        ("405 apples", "405", True),
+        ("405 and 406", "405", False),
+        ("405, not 406", "405", False),
+        ("it is not 405", "405", False),
+        ("1 2\n3 4", "1 2\n3 4", True),
+        ("Ann is a knight and Bob is a fool", "Ann is a knight, and Bob is a fool.", True),
+        ("So Bob is a fool, Ann is a knight!", "Ann is a knight, and Bob is a fool.", True),
+        ("Ann is a knight. Ann is a fool.", "Ann is a knight, and Bob is a fool.", False),
+        ("abc abc", "abc", False),
+    ],
+)
+def test_what_says_more(answer: str, reference: str, said: bool) -> None:
+    assert gym_reward.says_no_more(answer, reference) is said
+
+
 def test_answers_to_one_problem_stand_each_for_itself(
     reward: GymReward, problems: dict[str, Problem]
 ) -> None:

@@ -1,8 +1,10 @@
 """The reward that reasoning-gym's own scorers give, each answer scored in a sandbox.
 
-What the scorers let through is not taken on trust: an answer that is no finite number where the
-reference is one, and whatever a scorer says that gives full marks to junk too, count only as far as
-they equal the reference in writing.
+What the scorers let through is not taken on trust. Beside the answers, each gets some that are
+wrong: junk, the first character of the reference, the reference taken back or left open. A scorer
+that gives full marks to junk is followed only where the answer equals the reference, one that finds
+the reference in whatever else is said only where nothing else is. No number that is not finite is
+an answer.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
@@ -27,6 +30,7 @@ from lydite.config import UserError
 from lydite.types import Outcome, Problem
 from lydite.verify.answer import read_answer
 from lydite.verify.base_config import PoolLimits
+from lydite.verify.final import same_writing
 from lydite.verify.gym.config import GymConfig
 from lydite.verify.sandbox import Ended, Program, Runner, Sandbox, SandboxError, SandboxLimits
 from lydite.verify.sandbox.runtime import libraries_of
@@ -46,6 +50,13 @@ _LATE = {
 _NOT_FINITE = re.compile(r"(?i)(?<![a-z])(?:nan|inf(?:inity)?)(?=[ij]?(?![a-z]))")
 _NUMBER_LIKE = re.compile(r"(?i)[\d.,()\[\]+\-*eij]*")
 Decided = tuple[Outcome, float | None, str]
+_A_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_A_WORD = re.compile(r"\w+")
+_HEDGES = frozenset({
+    "or", "not", "no", "nor", "never", "neither", "either", "maybe", "perhaps", "possibly",
+    "unless", "except", "isn", "wrong", "incorrect", "false",
+})  # fmt: skip
+_FILLERS = ("the", "answer", "final", "is", "so", "and", "therefore")
 _START = "import lydite_gym\nlydite_gym.main()\n"
 
 
@@ -226,12 +237,16 @@ class GymReward:
             return [(Outcome.UNGRADABLE, None, str(found["unfit"]))] * len(answers)
         reference = asked["entry"]["answer"]
         return [
-            self._decided(reference, answer, marks, found["junk"])
+            self._decided(reference, answer, marks, found)
             for answer, marks in zip(answers, found["marks"], strict=True)
         ]
 
     def _decided(
-        self, reference: str | None, answer: str, found: Mapping[str, Any], junk: float
+        self,
+        reference: str | None,
+        answer: str,
+        found: Mapping[str, Any],
+        controls: Mapping[str, Any],
     ) -> Decided:
         if _not_finite(answer) and not (reference and _not_finite(reference)):
             return Outcome.WRONG, 0.0, "it is not a finite number"
@@ -240,10 +255,13 @@ class GymReward:
         marks = float(found["score"])
         if not math.isfinite(marks):
             return Outcome.WRONG, 0.0, f"the scorer gives it {marks}"
-        if junk >= 1 and marks >= 1:
+        if controls["junk"] >= 1 and marks >= 1:
             if reference is None:
                 return Outcome.UNGRADABLE, None, "the scorer gives full marks to any answer"
-            marks = float(_written(answer) == _written(reference))
+            if not same_writing(reference, answer):
+                return Outcome.WRONG, 0.0, "the scorer takes it, as it takes junk"
+        if controls["loose"] >= 1 and marks >= 1 and not says_no_more(answer, reference or ""):
+            return Outcome.WRONG, 0.0, "it says more than the reference does"
         full = marks >= 1
         paid = float(full) if self._config.binary else min(1.0, max(0.0, marks))
         detail = "" if full or not marks else f"the scorer gives it {marks:.3g}"
@@ -338,5 +356,16 @@ def _not_finite(answer: str) -> bool:
     return count > 0 and _NUMBER_LIKE.fullmatch(without) is not None
 
 
-def _written(text: str) -> str:
-    return " ".join(text.split()).casefold().removesuffix(".")
+def says_no_more(answer: str, reference: str) -> bool:
+    """Whether an answer that holds the right one holds nothing beside it that could be another.
+
+    Where the reference has numbers: no more of them, and no word that takes back or leaves open.
+    Where it has none: no word that it has not, and none more often.
+    """
+    numbers = [len(_A_NUMBER.findall(text)) for text in (answer, reference)]
+    words, known = (Counter(_A_WORD.findall(text.casefold())) for text in (answer, reference))
+    if numbers[1]:
+        return numbers[0] <= numbers[1] and not (_HEDGES & set(words)) - set(known)
+    for word in _FILLERS:
+        words.pop(word, None)
+    return words <= known

@@ -221,14 +221,32 @@ def guarded(score: Callable[[str], float], answer: str) -> dict[str, Any]:
 def examine(problem: Mapping[str, Any]) -> dict[str, Any]:
     """What becomes of the answers to a problem, if it can be scored.
 
-    ``junk`` is what the scorer gives an answer that is none, whatever the problem.
+    ``junk`` is the most that the scorer gives what is no answer, ``loose`` what it gives the
+    reference with more said than that.
     """
     try:
         score = scorer(problem)
     except Unfit as error:
         return {"unfit": str(error)}
-    junk, *marks = [guarded(score, answer) for answer in (JUNK, *problem["submitted"])]
-    return {"junk": junk.get("score", 0.0), "marks": marks}
+    reference = problem["entry"]["answer"]
+    junk, loose = [JUNK], []
+    if reference is not None:
+        junk += [reference[:1]] if beginning(reference) else []
+        loose = [f"{reference} or {reference}1", f"not {reference}", f"{reference}{JUNK}"]
+    most = [
+        max((guarded(score, text).get("score", 0.0) for text in texts), default=0.0)
+        for texts in (junk, loose)
+    ]
+    marks = [guarded(score, answer) for answer in problem["submitted"]]
+    return {"junk": most[0], "loose": most[1], "marks": marks}
+
+
+def beginning(reference: str) -> bool:
+    """Whether its first character is another answer than the whole."""
+    try:
+        return float(reference[:1]) != float(reference)
+    except ValueError:
+        return len(reference.strip()) > 1
 
 
 def main() -> None:
