@@ -102,7 +102,54 @@ def test_a_prompt_in_words_is_no_prefix() -> None:
     assert sources("x = 1\n", "Write a function f(x).", "f") == ["x = 1\n"]
     assert sources("x = 1\n", "def f(x):\n", None) == ["x = 1\n"]
     future = "from __future__ import annotations\ndef f(x): return x\n"
-    assert sources(future, PREFIX, "f") == [future]
+    tried = sources(future, PREFIX, "f")
+    assert tried[-1] == future
+    for source in tried:  # the import of the future stays in front of the prompt's
+        space: dict[str, Any] = {}
+        exec(compile(source, "f", "exec", dont_inherit=True), space)
+        assert space["f"](2) == 2
+
+
+CLASS = "from math import sqrt\n\nclass Solution:\n    def root(self, x: int) -> float:\n        "
+
+
+def test_a_class_that_a_prompt_begins_is_a_prefix() -> None:
+    whole = "class Solution:\n    def root(self, x):\n        return sqrt(x)\n"
+    for code in (whole, "def root(x):\n    return sqrt(x)\n", "        return sqrt(x)\n"):
+        for source in sources(code, CLASS, "root"):
+            try:
+                exec(compile(source, "f", "exec", dont_inherit=True), space := {})
+            except SyntaxError:
+                continue
+            function = space["root"] if "root" in space else space["Solution"]().root
+            assert function(9) == 3.0
+            break
+        else:
+            raise AssertionError(code)
+
+
+GOOD = "print(int(input()) + 1)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```{{python}}\n{GOOD}\n```",
+        f"```{{.python}}\n{GOOD}\n```",
+        f"```python:main.py\n{GOOD}\n```\n```text\n2\n```",
+        f"```python,linenos\n{GOOD}\n```",
+        f'```python title="a.py"\n{GOOD}\n```',
+        f"> ```python\n> {GOOD}\n> ```\n",
+        f"Here it is: ```python\n{GOOD}\n```\nDone.",
+        f"```python\n{GOOD}```\nDone.",
+        f"<answer>\n{GOOD}\n</answer>",
+        f"<answer>print(0)</answer> no: <answer>{GOOD}</answer>",
+        f"\ufeff{GOOD}\r\n",
+    ],
+)
+def test_how_blocks_are_written(text: str) -> None:
+    code = read_program(text, PYTHON).code
+    assert code is not None and code.strip() == GOOD
 
 
 OUTPUTS = [{"input": "1", "output": "2"}, {"input": "3", "output": "4", "hidden": True}]

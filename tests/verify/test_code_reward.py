@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import json
+import os
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -493,3 +497,23 @@ def test_the_guest_needs_nothing_but_the_standard_library() -> None:
             if isinstance(node, ast.Import | ast.ImportFrom)
         }
         assert imported <= {*sys.stdlib_module_names, "collections.abc", SPELLING}
+
+
+def test_a_forked_process_checks_with_threads_of_its_own(verifier: ComposedVerifier) -> None:
+    code = python("print(int(input()) ** 2)")
+    assert ask(verifier, code, tests=SQUARES).outcome is Outcome.CORRECT
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        with contextlib.suppress(BaseException):
+            status = int(ask(verifier, code, tests=SQUARES).outcome is not Outcome.CORRECT)
+            verifier.close()
+        os._exit(status)
+    deadline = time.monotonic() + 30
+    while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if ended == (0, 0):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert ended == (pid, 0)
+    assert ask(verifier, code, tests=SQUARES).outcome is Outcome.CORRECT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -23,6 +24,7 @@ from lydite.verify.sandbox import (
     backends,
     bubblewrap,
     cgroups,
+    landlock,
 )
 from lydite.verify.sandbox.runtime import Runtime
 
@@ -482,3 +484,31 @@ def test_what_is_preloaded_is_there_for_every_program(backend: str) -> None:
         assert runner.run().stdout == b"[7]\n"
     with usable(backend) as sandbox, pytest.raises(SandboxError, match="ZeroDivisionError"):
         sandbox.run(Program(("python", "m.py"), {"m.py": code}, preload="1/0"))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_program_whose_rights_are_not_taken_is_not_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = python(
+        """
+        import os
+        for fd in range(2, 256):
+            try:
+                os.write(fd, b"the sandbox did not close")
+            except OSError:
+                pass
+        os._exit(127)
+        """
+    )
+    with usable(name) as sandbox:
+        for backend in (bubblewrap, landlock):
+            monkeypatch.setattr(backend, "program_filter", lambda **_: b"\xff" * 8)
+        with pytest.raises(SandboxError, match="did not close around the program: OSError"):
+            for _ in range(8):  # some were started before
+                sandbox.run(python("print('run')"))
+        monkeypatch.undo()
+        for _ in range(8):  # no program can say so: that is over when it begins
+            with contextlib.suppress(SandboxError):
+                ended = sandbox.run(forged)
+        assert (ended.how, ended.code) == ("exited", 127)

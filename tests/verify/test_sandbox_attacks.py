@@ -212,6 +212,19 @@ def test_it_writes_nowhere_outside_its_folder(sandbox: Sandbox, tmp_path: Path) 
     assert os.listdir(tmp_path) == []
 
 
+def test_it_leaves_no_sign_on_what_the_machine_shares(sandbox: Sandbox) -> None:
+    devices = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
+    before = [os.stat(device).st_mtime_ns for device in devices]
+    acts = [f"os.utime({device!r})" for device in devices]
+    acts += [f"os.utime(os.open({device!r}, os.O_RDONLY))" for device in devices]
+    acts += [f"os.chmod({device!r}, 0o600)" for device in devices]
+    library = [os.path.join(os.path.dirname(os.__file__), "json/__init__.py"), "/dev/null"]
+    for path in library:
+        acts.append(f"__import__('fcntl').flock(os.open({path!r}, os.O_RDONLY), 2 | 4)")
+    assert not attempts(sandbox, *acts)
+    assert [os.stat(device).st_mtime_ns for device in devices] == before
+
+
 def test_its_own_files_cannot_be_replaced_for_the_next_run(sandbox: Sandbox) -> None:
     source = b"""
 import os, sys

@@ -210,7 +210,7 @@ def _replacing(output: Path | None) -> Iterator[IO[str] | None]:
         )
     draft = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
-        with draft.open("w", encoding="utf-8", errors="surrogatepass") as file:
+        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -21,6 +21,17 @@ HOW = {
     "memory": "more memory than the limit",
     "output": "more output than the limit",
 }
+# What a ``class Solution`` finds defined where such problems come from.
+SOLUTION = """\
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import ceil, comb, floor, gcd, inf, isqrt, lcm, log, log2, sqrt
+from typing import *
+"""
 COMPILING = SandboxLimits(
     wall_seconds=30.0,
     cpu_seconds=30,
@@ -135,6 +146,7 @@ class Candidate:
             "kwargs": kwargs,
             "nonce": nonce,
             "sources": self.sources,
+            "solution": SOLUTION,
         }
         return Call(json.dumps(asked).encode(), nonce)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from lydite.verify.code.values import SpellingError, Tree, spell
 
 MAX_TEST_CODE = 2_000_000
+_ALIASES = {"inputs": "input", "outputs": "output"}
+_METHOD = re.compile(r"^Solution(?:\(\))?\.")
 
 
 class CheckError(ValueError):
@@ -28,12 +31,15 @@ class OutputTest:
 
 @dataclass(frozen=True, slots=True)
 class CallTest:
-    """The entry point is called and should return ``expected``; see ``values`` for the spelling."""
+    """The entry point is called and should return ``expected``; see ``values`` for the spelling.
+    ``room``: the kibibytes that a reply with it may take.
+    """
 
     args: Sequence[Tree]
     kwargs: Mapping[str, Tree]
     expected: Tree
     hidden: bool
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ def read_checks(fields: Mapping[str, object], shown: int | None = None) -> Check
             raise CheckError("tests: every output is blank, so a program that does nothing passes")
         return Checks(outputs=outputs, prefix=prefix)
     entry_point = fields.get("entry_point")
+    entry_point = _METHOD.sub("", entry_point) if isinstance(entry_point, str) else entry_point
     if not isinstance(entry_point, str) or not entry_point.isidentifier():
         raise CheckError(f"entry_point: expected the name of a function, got {entry_point!r:.60}")
     if given == ["cases"]:
@@ -135,11 +142,13 @@ def _hidden(item: Any, index: int, shown: int | None, where: str) -> bool:
 def _output_test(item: Any, where: str, hidden: bool) -> OutputTest:
     if not isinstance(item, Mapping):
         raise CheckError(f"{where}: expected input and output, got {type(item).__name__}")
+    item = {_ALIASES.get(key, key): value for key, value in item.items()}
     for key in ("input", "output"):
         if not isinstance(item.get(key), str):
             kind = type(item[key]).__name__ if key in item else "nothing"
             raise CheckError(f"{where}.{key}: expected text, got {kind}")
-    return OutputTest(item["input"], item["output"], hidden)
+    # A file that came by way of Windows; programs here read lines that end as lines do here.
+    return OutputTest(item["input"].replace("\r\n", "\n"), item["output"], hidden)
 
 
 def _call_test(item: Any, where: str, hidden: bool) -> CallTest:
@@ -156,11 +165,13 @@ def _call_test(item: Any, where: str, hidden: bool) -> CallTest:
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise CheckError(f"{where}.kwargs: expected an object, got {type(kwargs).__name__}")
     try:
+        expected = spell(item["expected"])
         return CallTest(
             [spell(value) for value in args],
             {key: spell(value) for key, value in kwargs.items()},
-            spell(item["expected"]),
+            expected,
             hidden,
+            (len(json.dumps(expected)) * 2 >> 10) + 64,
         )
     except SpellingError as error:
         raise CheckError(f"{where}: {error}") from None
@@ -168,6 +179,8 @@ def _call_test(item: Any, where: str, hidden: bool) -> CallTest:
 
 def _test_code(fields: Mapping[str, object]) -> str:
     code = fields["test_code"]
+    if isinstance(code, list | tuple) and all(isinstance(line, str) for line in code):
+        code = "\n".join(code)
     if not isinstance(code, str):
         raise CheckError(f"test_code: expected text, got {type(code).__name__}")
     if len(code) > MAX_TEST_CODE:

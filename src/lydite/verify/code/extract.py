@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from lydite.verify.answer import ThinkingRule, after_thinking
 from lydite.verify.code.languages import Language
 
-_FENCE = re.compile(r"(?P<indent>[ \t]{0,12})(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\s`]*)[^`]*\Z")
-_FUTURE = re.compile(r"^from\s+__future__\s+import\b", re.MULTILINE)
+_FENCE = re.compile(r"(?P<indent>[ \t>]{0,12})(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\s`]*)[^`]*\Z")
+_TAG_NOISE = re.compile(r"^\{\.?|[:,;{}=].*$", re.DOTALL)
+# A fence that opens at the end of a line of prose.
+_LATE_FENCE = re.compile(r"(?P<indent>)[^`]*?(?P<marks>`{3,})(?P<tag>[A-Za-z][\w+]*)[ \t]*\Z")
+_ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
+_FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import\b[^(\n]*$", re.MULTILINE)
+_SOLUTION = re.compile(r"^class[ \t]+Solution\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,11 @@ class Program:
 class _Block:
     tag: str
     lines: Sequence[str]
+
+    @property
+    def language(self) -> str:
+        """The tag without what some put around it: `{python}`, `{.python}`, `python:main.py`."""
+        return _TAG_NOISE.sub("", self.tag.lower())
 
 
 def read_program(
@@ -51,7 +61,8 @@ def read_program(
     if spoken.text is None:
         return Program(None, reason=spoken.reason)
     blocks = _blocks(spoken.text)
-    chosen = next((b for b in reversed(blocks) if b.tag.lower() in language.tags), None)
+    answers = [] if blocks else _ANSWER.findall(spoken.text)
+    chosen = next((b for b in reversed(blocks) if b.language in language.tags), None)
     chosen = chosen or next((b for b in reversed(blocks) if not b.tag), None)
     if chosen is not None:
         code = "\n".join(chosen.lines) + "\n"
@@ -60,7 +71,7 @@ def read_program(
     elif unfenced == "refuse":
         return Program(None, reason="there is no code block")
     else:
-        code = spoken.text.lstrip("\r\n") + "\n"
+        code = (answers[-1] if answers else spoken.text).lstrip("\ufeff\r\n") + "\n"
     if not code.strip():
         return Program(None, reason="the code is empty")
     if len(code) > max_chars:
@@ -75,17 +86,25 @@ def _blocks(text: str) -> list[_Block]:
     lines: list[str] = []
     for line in text.split("\n"):
         line = line.rstrip("\r")
-        mark = _FENCE.match(line) if line.lstrip()[:1] in ("`", "~") else None
+        mark = _FENCE.match(line) if line.lstrip(" \t>")[:1] in ("`", "~") else None
         if fence is None:
-            fence, lines = mark, []
+            fence, lines = mark or _LATE_FENCE.match(line), []
         elif mark is not None and not mark["tag"] and mark["marks"].startswith(fence["marks"]):
             blocks.append(_Block(fence["tag"], lines))
             fence = None
         else:
             lines.append(_dedent(line, fence["indent"]))
     if fence is not None:
-        blocks.append(_Block(fence["tag"], lines))
+        blocks.append(_Block(fence["tag"], _ended(lines, fence["marks"])))
     return blocks
+
+
+def _ended(lines: Sequence[str], marks: str) -> Sequence[str]:
+    """A block that no line closes, up to a fence that ends one of its lines."""
+    for number, line in enumerate(lines):
+        if line.endswith(marks):
+            return [*lines[:number], line.removesuffix(marks)]
+    return lines
 
 
 def _dedent(line: str, indent: str) -> str:
@@ -104,7 +123,17 @@ def sources(code: str, prefix: str | None, entry_point: str | None) -> list[str]
     joined = prefix if prefix.endswith("\n") else prefix + "\n"
     if entry_point is not None and not _defines(code, entry_point):
         return [joined + code, _continued(prefix) + code, code]
-    return [code] if _FUTURE.search(code) else [joined + "\n" + code, code]
+    future = "".join(f"{line}\n" for line in _FUTURE.findall(code))
+    head = _head(prefix, entry_point)
+    # A head of a class or function alone is no program: then what stands above it is the prefix.
+    both = [] if _SOLUTION.search(code) else [future + joined + "\n" + _FUTURE.sub("", code)]
+    return [*both, future + head + "\n" + _FUTURE.sub("", code), code]
+
+
+def _head(prefix: str, entry_point: str | None) -> str:
+    """What a prefix has above the entry point: imports and helpers."""
+    at = _definition(prefix, entry_point or "")
+    return prefix[: at.start()] if at is not None else prefix
 
 
 def _continued(prefix: str) -> str:
@@ -118,13 +147,19 @@ def is_code_prefix(prefix: str, entry_point: str | None) -> bool:
 
 
 def _defines(code: str, name: str) -> bool:
+    return _definition(code, name) is not None
+
+
+def _definition(code: str, name: str) -> re.Match[str] | None:
+    """Where a name is defined: as a method of ``class Solution``, or by itself."""
     word = re.escape(name)
-    return (
-        re.search(
-            rf"^(?:(?:async\s+)?def\s+{word}\s*\(|class\s+{word}\b|{word}\s*(?::[^=\n]*)?=(?!=)"
-            rf"|(?:async\s+)?function\s*\*?\s*{word}\s*\(|(?:const|let|var)\s+{word}\s*=)",
-            code,
-            re.MULTILINE,
-        )
-        is not None
+    if re.search(rf"^[ \t]+(?:async\s+)?def\s+{word}\s*\(", code, re.MULTILINE):
+        solution = _SOLUTION.search(code)
+        if solution is not None:
+            return solution
+    return re.search(
+        rf"^(?:(?:async\s+)?def\s+{word}\s*\(|class\s+{word}\b|{word}\s*(?::[^=\n]*)?=(?!=)"
+        rf"|(?:async\s+)?function\s*\*?\s*{word}\s*\(|(?:const|let|var)\s+{word}\s*=)",
+        code,
+        re.MULTILINE,
     )

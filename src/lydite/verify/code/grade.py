@@ -67,11 +67,13 @@ def grade_tests(
             results.append(Result(Outcome.TIMEOUT, late))
             break
         if isinstance(test, OutputTest):
-            ended = process.run(test.input.encode("utf-8", "replace"))
+            room = (len(test.output) * 4 >> 10) + 64
+            ended = process.run(test.input.encode("utf-8", "replace"), room)
             result = _output(ended, test, tolerance)
         else:
             asked = candidate.call(checks.entry_point or "", test.args, test.kwargs)
-            result = _value(asked.answer(process.run(asked.stdin)), test, tolerance)
+            ended = process.run(asked.stdin, test.room)
+            result = _value(asked.answer(ended), test, tolerance)
         results.append(result)
         if result is not PASSED and not to_the_end:
             break
@@ -119,15 +121,19 @@ class Process:
             except SandboxError:
                 self.close()
 
-    def run(self, stdin: bytes) -> Ended:
-        """Runs the program once.
+    def run(self, stdin: bytes, output_kb: int = 0) -> Ended:
+        """Runs the program once; ``output_kb`` is what it has to write, at most.
 
         Raises:
-            SandboxError: no sandbox could be started.
+            SandboxError: no sandbox could be started, or it did not close around the program.
         """
         if self._runner is None:
             self._runner, self._loads = self._sandbox.runner(self._program, self._limits), 1
-        ended = self._runner.run(stdin)
+        try:
+            ended = self._runner.run(stdin, output_kb)
+        except SandboxError:
+            self.close()
+            raise
         if ended.how != "exited":
             self.close()
         return ended

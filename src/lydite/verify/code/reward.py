@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -55,9 +56,21 @@ class CodeReward:
                 f"verifier.language {config.language}: needs bubblewrap, which does not work on "
                 "this machine (`lydite doctor` says why); language: python does without"
             )
-        self._local = threading.local()
         self._tried: dict[tuple[str, str], tuple[Checks, Report]] = {}
-        self._threads = ThreadPoolExecutor(limits.workers, thread_name_prefix="code")
+        self._workers = limits.workers
+        self._reset()
+
+    def _reset(self) -> None:
+        self._owner = os.getpid()
+        self._local = threading.local()
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="code")
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        """Those of this process: a forked one has none of its parent's."""
+        if self._owner != os.getpid():
+            self._reset()
+        return self._pool
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
         """One score per completion, in order. A problem whose reference solution does not pass

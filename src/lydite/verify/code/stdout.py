@@ -28,7 +28,7 @@ def same_output(expected: str, got: str, tolerance: Tolerance) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    lines = [line.rstrip() for line in text.split("\n")]
+    lines = [line.rstrip(" \t\r") for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
     return lines

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lydite.verify.sandbox import cgroups
-from lydite.verify.sandbox.inside import HEAD, STDERR_TAIL
+from lydite.verify.sandbox.inside import HEAD, STDERR_TAIL, UNSETTLED
 from lydite.verify.sandbox.program import Ended, How, Program, SandboxError, SandboxLimits
 from lydite.verify.sandbox.runtime import inside_code
 
@@ -164,7 +164,11 @@ class Box:
             raise SandboxError(f"the sandbox ended before its program began: {error}") from error
 
     def run(self, argv: Sequence[str], stdin: bytes, limits: SandboxLimits) -> Ended:
-        """Runs the loaded program once, from a fresh process and an empty folder."""
+        """Runs the loaded program once, from a fresh process and an empty folder.
+
+        Raises:
+            SandboxError: the program was not begun, since its rights could not be taken.
+        """
         begun = time.monotonic()
         deadline = begun + limits.wall_seconds + GRACE_SECONDS
         try:
@@ -192,10 +196,18 @@ class Box:
         self.send({"op": what, "argv": list(argv), "limits": costs}, body, deadline)
 
     def ended(self, deadline: float, limits: SandboxLimits) -> Ended:
-        """The report on a program's end."""
+        """The report on a program's end.
+
+        Raises:
+            SandboxError: the program was not begun, since its rights could not be taken.
+        """
         most = (limits.output_kb << 10) + STDERR_TAIL
         header, body = self.receive(deadline, most)
         size, how = header["stdout"], header["how"]
+        if how == UNSETTLED:
+            self.close()
+            said = body.decode("utf-8", "replace")
+            raise SandboxError(f"the sandbox did not close around the program: {said}")
         if self._group is not None and self._group.kills() > self._kills:
             self._kills = self._group.kills()
             how = "memory"

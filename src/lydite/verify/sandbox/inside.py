@@ -33,12 +33,14 @@ from lydite.verify.sandbox.settle import (
     landlock_rules,
     limit,
     no_new_privileges,
+    raised,
     reopen_library,
 )
 
 HEAD = struct.Struct(">II")
 STDERR_TAIL = 8192
 CHANNEL = 3
+SETTLED, UNSETTLED = b"settled", "unsettled"
 # Imported once here, so that a program that is run on many inputs does not pay for them each time.
 PRELOADED = ("bisect", "collections", "functools", "heapq", "itertools", "math", "random", "re",
              "string", "typing")  # fmt: skip
@@ -131,6 +133,8 @@ def answer(setup: dict[str, Any], request: dict[str, Any], body: bytes, folder: 
         return
     run = Run(setup, request, folder.files, fds)
     reply, out, err = run.watch(body)
+    if run.settled != SETTLED:
+        reply, out, err = {**reply, "how": UNSETTLED}, b"", run.settled[-STDERR_TAIL:]
     send(fds[0], {**reply, "stdout": len(out)}, out + err)
 
 
@@ -166,23 +170,28 @@ class Run:
         inside, self.stdin = os.pipe()
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
+        said, saying = os.pipe()
         self.begun = time.monotonic()
         self.parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            self.become((inside, out, err))
+            self.become((inside, out, err), raised(saying, 90))
         RUNNING.append(self.pid)
-        for end in (inside, out, err):
+        for end in (inside, out, err, saying):
             os.close(end)
+        # The program begins once the other end is closed, so none of this can be its saying.
+        self.settled = read_all(said)
         if self.serves:
             os.close(self.channel)  # so that the host sees when the program is gone
 
-    def become(self, ends: tuple[int, int, int]) -> NoReturn:
-        """In the new process: gives up every right, then runs the program."""
+    def become(self, ends: tuple[int, int, int], saying: int) -> NoReturn:
+        """In the new process: gives up every right, says so, then runs the program."""
         try:
-            self.settle(ends)
+            self.settle(ends, saying)
+            os.write(saying, SETTLED)
+            os.close(saying)
         except BaseException as error:
-            os.write(ends[2], f"the sandbox did not close: {error!r}".encode())
+            os.write(saying, repr(error).encode())
             os._exit(127)
         argv = self.request["argv"]
         if argv[0] == "python":
@@ -193,10 +202,11 @@ class Run:
             os.write(2, f"{argv[0]}: {error.strerror}".encode())
             os._exit(127)
 
-    def settle(self, ends: tuple[int, int, int]) -> None:
+    def settle(self, ends: tuple[int, int, int], saying: int) -> None:
         """From trusted to untrusted; in this order, each step needs what the next gives up."""
         setup, limits = self.setup, self.limits
-        keep_only([*ends, self.channel] if self.serves else list(ends), self.rules)
+        kept = [*ends, self.channel] if self.serves else list(ends)
+        keep_only(kept, (self.rules, saying))
         limit(resource.RLIMIT_NOFILE, 64)
         limit(resource.RLIMIT_FSIZE, limits["file_mb"] << 20)
         limit(resource.RLIMIT_CPU, limits["cpu_seconds"], limits["cpu_seconds"] + 1)
@@ -316,6 +326,14 @@ def feed(fd: int, left: memoryview) -> memoryview:
         return left
     except BrokenPipeError:
         return left[:0]
+
+
+def read_all(fd: int) -> bytes:
+    parts = []
+    while part := os.read(fd, 1 << 16):
+        parts.append(part)
+    os.close(fd)
+    return b"".join(parts)
 
 
 def drain(fd: int, into: bytearray, discard: bool) -> bool:

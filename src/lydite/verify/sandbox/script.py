@@ -50,11 +50,15 @@ def end(main: types.ModuleType, code: object) -> NoReturn:
     try:
         for finish in (threading.__dict__["_shutdown"], atexit.__dict__["_run_exitfuncs"]):
             finish()
+        # Of the program's own classes only its standard streams are flushed, as they say it.
+        for file in (sys.stdout, sys.stderr):
+            if file is not None and not getattr(file, "closed", False):
+                file.flush()
         main.__dict__.clear()
         gc.collect()
-        files = [found for found in gc.get_objects() if isinstance(found, io.IOBase)]
-        for file in (*files, sys.stdout, sys.stderr):
-            if not file.closed and file.writable():
+        opened = [f for f in gc.get_objects() if type(f) in (io.TextIOWrapper, io.BufferedWriter)]
+        for file in (*opened, sys.__stdout__, sys.__stderr__):
+            if file is not None and not file.closed and file.writable():
                 file.flush()
     except BaseException as error:
         os.write(2, f"at its end: {error!r}".encode())

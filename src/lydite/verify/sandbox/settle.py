@@ -48,12 +48,14 @@ def drop_capabilities() -> None:
     check(libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
 
 
-def keep_only(ends: list[int], rules: int) -> None:
-    """Leaves the program its three standard streams and, if it serves, the channel."""
+def keep_only(ends: list[int], others: tuple[int, ...]) -> None:
+    """Leaves the program its three standard streams and, if it serves, the channel; and for the
+    time until it begins ``others``.
+    """
     ends = [os.dup2(end, 100 + n) for n, end in enumerate(ends)]
     for number, end in enumerate(ends):
         os.dup2(end, number)
-    kept = sorted(fd for fd in (rules, *LIBRARY_FDS) if fd >= len(ends))
+    kept = sorted(fd for fd in (*others, *LIBRARY_FDS) if fd >= len(ends))
     low = len(ends)
     for fd in [*kept, 1 << 16]:
         os.closerange(low, fd)

@@ -42,9 +42,12 @@ class Runner:
         self._argv = program.argv
         self._box.load(program, self._limits.processes)
 
-    def run(self, stdin: bytes = b"") -> Ended:
-        """Runs the program once."""
-        return self._box.run(self._argv, stdin, self._limits)
+    def run(self, stdin: bytes = b"", output_kb: int = 0) -> Ended:
+        """Runs the program once; it may write ``output_kb`` where that is more than its limit."""
+        limits = self._limits
+        if output_kb > limits.output_kb:
+            limits = limits.model_copy(update={"output_kb": output_kb})
+        return self._box.run(self._argv, stdin, limits)
 
     def close(self) -> None:
         """Ends the sandbox."""

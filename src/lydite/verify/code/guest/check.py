@@ -126,6 +126,7 @@ def check(host: Host, asked: dict[str, Any]) -> NoReturn:
         with contextlib.suppress(SyntaxError):  # it may be the head of a function, without a body
             exec(first_compiled([asked["prefix"]]), space)
         space[asked["entry_point"]] = space["candidate"] = candidate
+        space["Solution"] = type("Solution", (), {asked["entry_point"]: staticmethod(candidate)})
         exec(first_compiled([asked["test_code"]]), space)
         if callable(space.get("check")):
             space["check"](candidate)
