@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from lydite.config import UserError
 from lydite.objective import PATCHES, PRESETS, Counts, Objective, describe, surrogate
@@ -79,6 +80,25 @@ def test_plot_by_hand() -> None:
         "          0ρ2",
     ]
     assert plot(Curve([0.0, 1.0], [3.0, 3.0], [False, False]), height=3)[1].endswith("··")
+
+
+def test_every_spec_that_the_docs_show_is_one() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    blocks = "\n".join(re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    shown = re.findall(r"^objective: (.*)$", blocks, re.MULTILINE)
+    lines = re.findall(r"^lydite objective ([^-#\n]+)", page, re.MULTILINE)
+    # in the text, names joined by a plus and mappings that start with a preset
+    names = {name for name in re.findall(r"`([\w+]+\+\w+)`", page) if name[0] != "+"}
+    mappings = re.findall(r"`(\{preset: [^`]*\})`", page)
+    assert len(shown) > 4 and len(lines) > 2 and len(names) > 4
+    for spec in [*map(yaml.safe_load, [*shown, *mappings]), *names]:
+        if spec != "gspo+clip_higher" and "importance" not in str(spec):
+            Objective.parse(spec)
+    for line in lines:
+        words = line.split()
+        settings = dict(word.split("=") for word in words if "=" in word)
+        given = {key: yaml.safe_load(value) for key, value in settings.items()}
+        Objective.parse({"preset": [w for w in words if "=" not in w], **given})
 
 
 def test_the_surrogate_that_the_docs_add(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ def test_advantages_are_relative_to_the_group():
     assert result.metrics["reward"] == pytest.approx(3 / 8)
     assert result.metrics["length"] == 2.5
     assert result.metrics["entropy"] == pytest.approx(0.5)
+    assert result.metrics["entropy_sampled"] == pytest.approx(0.5)
     assert result.metrics["truncated"] == 0.25
     assert parts.engine.version == 1
 

@@ -109,7 +109,8 @@ class RLTrainer:
         before = self._sampler.left
         collected = self._collect(step, clock)
         measured = reward_metrics(collected.seen)
-        objective, bonus = self._at_entropy(measured["entropy"])
+        sampled_entropy = measured["entropy_sampled"]
+        objective, bonus = self._at_entropy(sampled_entropy)
         signal = self._signal(collected.groups)
         batch = self._batch(collected.groups, signal)
         trained: dict[str, float] = {}
@@ -123,13 +124,14 @@ class RLTrainer:
                 trained = self._parts.learner.update(batch, objective, (step, self.total))
             trained = {**judged, **trained}
             self._parts.engine.version += 1
-            self._coefficient = objective.next_coefficient(self._coefficient, measured["entropy"])
+            self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
         left, whole = self._sampler.left, len(self._problems)
         retires = objective.group_filter.retire_at is not None
         sampled = sum(
             len(c.token_ids) for scored in collected.seen for c in scored.group.completions
         )
         metrics = {
+            "entropy": sampled_entropy,  # until the update measures that of what it trains on
             **measured,
             **trained,
             **bonus,
@@ -158,7 +160,6 @@ class RLTrainer:
         return objective, {
             "entropy_bonus": objective.entropy_bonus.coefficient,
             "entropy_coefficient": self._coefficient,
-            "entropy_sampled": entropy,
         }
 
     def _retire(self, scored: Sequence[Scored]) -> None:

@@ -90,7 +90,7 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
         "truncated": _mean([float(c.finish == "length") for c in completions]),
         # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token
         # entropy.
-        "entropy": -logprobs / max(1, tokens),
+        "entropy_sampled": -logprobs / max(1, tokens),
         "informative_groups": informative / max(1, len(scored)),
     }
     for outcome, count in Counter(v.outcome for v in verdicts).items():
