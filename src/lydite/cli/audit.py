@@ -169,6 +169,8 @@ def _show(console: Console, report: Report, most: int) -> None:
     from rich import box
     from rich.table import Table
 
+    from lydite.pipeline.audit.report import mean_share
+
     good = report.grade in "AB"
     console.print(
         f"[bold]{_escaped(report.subject.name)}[/]: grade "
@@ -186,6 +188,7 @@ def _show(console: Console, report: Report, most: int) -> None:
             table.add_column(name, justify="right")
         for rate in [*rates, whole]:
             table.add_row(*_row(rate), style="bold" if rate is whole else "")
+        table.add_row("mean of families", "", "", f"{mean_share(rates):.1%}", "")
         console.print(table)
     _show_worst(console, report, most)
     failed = report.failed

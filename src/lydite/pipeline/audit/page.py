@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lydite.pipeline.audit.report import GRADES, Report, shown
+from lydite.pipeline.audit.report import GRADES, Report, mean_share, shown
 from lydite.verify.audit import Want
 
 _PAGE = """<!doctype html>
@@ -74,7 +74,8 @@ refused wrongly: <b>{{ percent(refuse.share) }}</b> <span class="soft">({{ refus
 <h2>What the grade says</h2>
 <p>{% for letter, most_accepted, most_refused in grades %}<b>{{ letter }}</b>: at most
 {{ percent(most_accepted) }} accepted wrongly and {{ percent(most_refused) }} refused wrongly.
-{% endfor %}<b>F</b>: more, or right answers are not told from wrong ones. A failed check of
+{% endfor %}<b>F</b>: more, or right answers are not told from wrong ones. These are means of the
+families' shares: here {{ percent(means[0]) }} and {{ percent(means[1]) }}. A failed check of
 behaviour leaves no more than C. The rates are of hostile cases made for this purpose: they are no
 rates of a real run, and an A is no proof that there is no other hole.</p>
 </body></html>
@@ -93,6 +94,7 @@ def page(report: Report, pairs: int = 200) -> str:
         name=report.subject.name,
         grade=report.grade,
         grades=GRADES,
+        means=[mean_share(report.accepts), mean_share(report.refusals)],
         accept=report.false_accept,
         refuse=report.false_refuse,
         notes=report.notes,

@@ -12,7 +12,10 @@ from lydite.verify.audit import Assessment, Behaviour, Finding, Want
 from lydite.watch.intervals import wilson
 
 GRADES = (("A", 0.0, 0.02), ("B", 0.01, 0.10), ("C", 0.05, 0.25), ("D", 0.20, 0.50))
-"""Grade, highest share of false accepts, highest share of false refusals. F is the rest."""
+"""Grade, highest share of false accepts, highest share of false refusals, each the mean of the
+families' shares: one open family is all that an optimiser needs, however many others are closed. F
+is the rest.
+"""
 
 BEHAVIOUR_CAP = "C"
 """The best grade with a failed check of behaviour."""
@@ -90,7 +93,7 @@ def report_of(
     """The rates, worst cases and grade of an assessment."""
     refuse = [each for each in assessment.findings if each.case.want is Want.REFUSE]
     accept = [each for each in assessment.findings if each.case.want is Want.ACCEPT]
-    false_accept, false_refuse = _rate("all", refuse), _rate("all", accept)
+    accepts, refusals = _by_family(refuse), _by_family(accept)
     failed = any(not behaviour.passed for behaviour in assessment.behaviours)
     notes = list(subject.notes)
     if not assessment.told_apart:
@@ -102,11 +105,11 @@ def report_of(
         notes.append("equal values in other forms are not held against it: it compares writing")
     return Report(
         subject,
-        grade_of(false_accept.share, false_refuse.share, failed, assessment.told_apart),
-        false_accept,
-        false_refuse,
-        _by_family(refuse),
-        _by_family(accept),
+        grade_of(mean_share(accepts), mean_share(refusals), failed, assessment.told_apart),
+        _rate("all", refuse),
+        _rate("all", accept),
+        accepts,
+        refusals,
         _worst([*refuse, *accept]),
         assessment.behaviours,
         assessment,
@@ -116,7 +119,7 @@ def report_of(
 
 
 def grade_of(accepted: float, refused: float, failed: bool, told_apart: bool = True) -> str:
-    """The grade for shares of false accepts and refusals. A reward that does not tell right
+    """The grade for mean shares of false accepts and refusals. A reward that does not tell right
     answers from wrong ones has an F; one that misbehaves no better than C.
     """
     if not told_apart:
@@ -125,6 +128,11 @@ def grade_of(accepted: float, refused: float, failed: bool, told_apart: bool = T
         if accepted <= most_accepted and refused <= most_refused:
             return max(grade, BEHAVIOUR_CAP) if failed else grade
     return "F"
+
+
+def mean_share(rates: Sequence[Rate]) -> float:
+    """The mean of the families' shares."""
+    return sum(rate.share for rate in rates) / len(rates) if rates else 0.0
 
 
 def _rate(family: str, findings: Sequence[Finding]) -> Rate:
@@ -203,6 +211,10 @@ def as_json(report: Report) -> dict[str, Any]:
         "notes": list(report.notes),
         "false_accept": asdict(report.false_accept),
         "false_refuse": asdict(report.false_refuse),
+        "mean_over_families": {
+            "false_accept": mean_share(report.accepts),
+            "false_refuse": mean_share(report.refusals),
+        },
         "families": {
             "must be refused": [asdict(rate) for rate in report.accepts],
             "must be accepted": [asdict(rate) for rate in report.refusals],

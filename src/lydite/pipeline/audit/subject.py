@@ -107,6 +107,7 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
     config = validate(VerifierConfig, settings, name)
     if given:
         config = config.model_copy(update={"limits": config.limits.model_copy(update=given)})
+    config = config.model_copy(update={"rewards": [_apart(each) for each in config.rewards]})
     notes: list[str] = []
     if problems is None:
         inside = list(all_rewards(config.rewards))
@@ -126,6 +127,13 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
         verifier.close()
         raise
     return Subject(name, spelling, spelling.config(), usable, notes), verifier
+
+
+def _apart(reward: AnyReward) -> AnyReward:
+    """A function in a process of its own: what attacks it must not reach the audit."""
+    if reward.kind == "function" and isinstance(reward.function, str):
+        return reward.model_copy(update={"isolation": "process"})
+    return reward
 
 
 def _find(request: Request) -> tuple[Mapping[str, Any], list[Problem] | None]:
