@@ -137,7 +137,8 @@ def _endless(target: Target) -> Iterator[str]:
 def _queries(target: Target) -> Iterator[str]:
     gold = target.gold.strip().rstrip(";")
     yield from ("", ";", "-- the answer", "select", "select 1", "select null", "select 0 where 0",
-                "select 'correct'", "delete from lydite_x", f"drop table if exists lydite_x; {gold}",
+                "select 'correct'", "delete from lydite_x",
+                f"drop table if exists lydite_x; {gold}",
                 f"{gold}; {gold}", f"explain {gold}", f"create temp table lydite_x as {gold}",
                 "attach database ':memory:' as y", "pragma table_list",
                 "select sql from sqlite_master", "values (1)",
