@@ -26,7 +26,7 @@ from lydite.watch.samples import Sample, write_samples
 HOSTILE = [
     "'''\"\"\"\\", "\\N{BULLET}\\u0041{x}%s{{ 7 }}{% raw %}", "\u202e42\u202c\u200b\x00\x1b[31m",
     "lone \ud800 half", "</script><script>alert(1)</script>", "line\r\n\u2028\u2029end", "",
-    "9" * 100_000, "# -*- coding: utf-16 -*-\n", "\udcff" * 3000,
+    "9" * 100_000, "# -*- coding: utf-16 -*-\n", "\udcff" * 3000, "½ é 答案",
 ]  # fmt: skip
 
 REWARDS = """

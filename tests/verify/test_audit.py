@@ -12,7 +12,7 @@ import pytest
 from lydite.types import Message, Problem
 from lydite.verify import VerifierConfig, build
 from lydite.verify.audit import Assessment, Plan, Target, Want, assess
-from lydite.verify.audit.assess import ATTACKS
+from lydite.verify.audit.assess import ATTACKS, level
 from lydite.verify.audit.attack import NUMERIC, Example
 from lydite.verify.audit.behaviour import inputs_kept, repeated_calls
 from lydite.verify.audit.builtin import builtin
@@ -374,3 +374,11 @@ def test_a_right_answer_that_is_not_paid_does_not_lower_the_bar() -> None:
     of_zero = [each for each in found.findings if each.case.problem.reference == "0"]
     assert not any(each.accepted for each in of_zero)
     assert all(each.at_fault for each in of_zero if each.case.want is Want.ACCEPT)
+
+
+def test_the_level_is_half_way_between_right_and_wrong() -> None:
+    assert level((1.2, 0.2), []) == pytest.approx(0.7)
+    assert level((0.0, -1.0), [(5.0, 0.0)]) == -0.5
+    # Its own right answer is not paid: what the others' are counts.
+    assert level((0.0, 0.0), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.5)]) == 0.625
+    assert level((0.3, 0.4), [(0.3, 0.4)]) == 0.3
