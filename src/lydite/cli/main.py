@@ -12,6 +12,7 @@ import lydite
 from lydite.cli.audit import audit
 from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
+from lydite.cli.lineage import lineage
 from lydite.cli.objective import objective
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
@@ -82,5 +83,6 @@ app.command("eval")(evaluate)
 app.command()(verify)
 app.command()(audit)
 app.command()(objective)
+app.command()(lineage)
 app.command()(recipes)
 app.command()(doctor)

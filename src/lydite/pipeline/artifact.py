@@ -1,8 +1,11 @@
-"""What a stage leaves: a model with its lineage. A stage that left one is not done again."""
+"""What a stage leaves: a model, or a dataset, with its lineage. A stage that left one is not done
+again.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,13 +17,29 @@ import lydite
 from lydite.config import UserError
 from lydite.pipeline.folder import write_json
 
+CODE = ("lydite", "code")
+"""What a lineage says of the code; other code alone does not make another artifact."""
+
+DATASET = "dataset.parquet"
+
+
+@functools.cache
+def source_fingerprint() -> str:
+    """SHA-256, in hex, of every source file of the package, names included."""
+    digest = hashlib.sha256()
+    root = Path(lydite.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Everything that a stage's model follows from.
+    """Everything that what a stage leaves follows from.
 
     ``parent`` is the fingerprint of the artifact it starts from (of the model settings, for a first
-    stage); ``data`` the SHA-256 of each task by name; ``settings`` the stage's part of the recipe.
+    stage); ``data`` the SHA-256 of each task by name; ``settings`` the stage's part of the recipe;
+    ``code`` the SHA-256 of Lydite's own source files.
     """
 
     stage: str
@@ -30,27 +49,43 @@ class Lineage:
     data: Mapping[str, str]
     seed: int
     lydite: str = lydite.__version__
+    code: str = dataclasses.field(default_factory=source_fingerprint)
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256, in hex, of all of it but Lydite's version: an upgrade must not strand a run."""
+        """SHA-256, in hex, of all of it but Lydite's version and code: an upgrade must not strand a
+        run.
+        """
         inputs = dataclasses.asdict(self)
-        del inputs["lydite"]
+        for name in CODE:
+            del inputs[name]
         return fingerprint(inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A finished stage: its lineage and the folder of its model."""
+    """A finished stage: the fingerprint of its lineage, and its folder's ``model`` or, where it
+    samples, the file of its dataset.
+    """
 
     fingerprint: str
     model: Path
+    dataset: Path | None = None
 
 
-def save_artifact(folder: Path, lineage: Lineage) -> Artifact:
-    """Records that ``folder/model`` is whole: the stage is done from here on."""
-    _record(folder / "artifact.json", lineage)
-    return Artifact(lineage.fingerprint, folder / "model")
+def save_artifact(
+    folder: Path, lineage: Lineage, dataset: Mapping[str, Any] | None = None
+) -> Artifact:
+    """Records that ``folder/model``, or the dataset that the report is of, is whole: the stage is
+    done from here on.
+    """
+    _record(folder / "artifact.json", lineage, {} if dataset is None else {"dataset": dataset})
+    return _artifact(folder, lineage)
+
+
+def _artifact(folder: Path, lineage: Lineage) -> Artifact:
+    dataset = folder / DATASET
+    return Artifact(lineage.fingerprint, folder / "model", dataset if dataset.is_file() else None)
 
 
 def load_artifact(folder: Path, lineage: Lineage) -> Artifact | None:
@@ -63,7 +98,7 @@ def load_artifact(folder: Path, lineage: Lineage) -> Artifact | None:
     if not path.is_file():
         return None
     _refuse_changed(path, lineage)
-    return Artifact(lineage.fingerprint, folder / "model")
+    return _artifact(folder, lineage)
 
 
 def begin(checkpoints: Path, lineage: Lineage) -> None:
@@ -79,8 +114,9 @@ def begin(checkpoints: Path, lineage: Lineage) -> None:
         _record(path, lineage)
 
 
-def _record(path: Path, lineage: Lineage) -> None:
-    write_json(path, {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage)})
+def _record(path: Path, lineage: Lineage, report: Mapping[str, Any] | None = None) -> None:
+    values = {"fingerprint": lineage.fingerprint, **dataclasses.asdict(lineage), **(report or {})}
+    write_json(path, values)
 
 
 def _refuse_changed(path: Path, lineage: Lineage) -> None:
@@ -88,7 +124,7 @@ def _refuse_changed(path: Path, lineage: Lineage) -> None:
     if record["fingerprint"] == lineage.fingerprint:
         return
     mine = json.loads(json.dumps(dataclasses.asdict(lineage), default=str))
-    changed = [k for k, value in mine.items() if k != "lydite" and record.get(k) != value]
+    changed = [k for k, value in mine.items() if k not in CODE and record.get(k) != value]
     raise UserError(
         f"{path.parent}: stage {lineage.stage!r} was made from other inputs (changed since: "
         f"{', '.join(changed)}); choose another --out, or delete the folders {lineage.stage} under "

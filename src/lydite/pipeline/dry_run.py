@@ -17,10 +17,18 @@ from lydite.model.render import prompt_text
 from lydite.objective.describe import describe
 from lydite.pipeline.fit import longest, longest_sampled
 from lydite.pipeline.folder import RunFolder
-from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
-from lydite.pipeline.runner import pick_device, problems_of
+from lydite.pipeline.problems import load_one, problems_of
+from lydite.pipeline.recipe import (
+    AnyStage,
+    Recipe,
+    RejectionSamplingStage,
+    RLStage,
+    SFTStage,
+    check_tasks,
+)
+from lydite.pipeline.runner import pick_device
 from lydite.tasks.select import check_disjoint
-from lydite.tasks.task import TaskData, load_task
+from lydite.tasks.task import TaskData
 from lydite.types import Problem
 from lydite.verify.describe import describe_rewards
 from lydite.verify.verifier import build
@@ -66,11 +74,16 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
         if away and recipe.tasks[name].hub is not None:
             yield Check(f"task {name}", Mark.SKIPPED, "on the hub, which cannot be reached")
             continue
+        missing = [part for part in recipe.parts_of(name) if part != name and part not in tasks]
+        if missing:
+            yield Check(f"task {name}", Mark.SKIPPED, f"a mix with {missing[0]}, which is not read")
+            continue
         check = _try(f"task {name}", partial(_task, recipe, name, tasks))
         away |= check.mark is Mark.SKIPPED
         yield check
     for name in recipe.evaluation.tasks:
-        for trained in dict.fromkeys(stage.task for stage in recipe.stages):
+        sources = (source for stage in recipe.stages for source in recipe.sources_of(stage.task))
+        for trained in dict.fromkeys(sources):
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
                 yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
@@ -79,6 +92,7 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
     yield model
     if found:
         yield from _prompts(recipe, tasks, found[0])
+    yield from _sampled(recipe, tasks)
     if tasks:
         yield _try("verifier", lambda: _verifier(recipe, tasks))
     if model.mark is Mark.OK:
@@ -132,7 +146,7 @@ def _objectives(recipe: Recipe) -> Iterator[Check]:
 
 
 def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
-    tasks[name] = load_task(name, recipe.tasks[name], recipe.seed)
+    tasks[name] = load_one(recipe, name, tasks)
     return f"{len(tasks[name].problems)} problems", tasks[name].notes
 
 
@@ -155,9 +169,7 @@ def _prompts(recipe: Recipe, tasks: dict[str, TaskData], policy: Policy) -> Iter
             yield _try(f"prompts of {name}", partial(_measured, policy, recipe, tasks[name]))
 
 
-def _rendered(
-    prompting: Policy, stage: SFTStage | RLStage, data: TaskData
-) -> tuple[str, tuple[str, ...]]:
+def _rendered(prompting: Policy, stage: AnyStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
     most = longest(prompting, stage, data.problems)
     shown = [f"{p.id}: {prompt_text(prompting, p.messages)!r}" for p in data.problems[:SHOWN]]
     if isinstance(stage, SFTStage):
@@ -165,6 +177,34 @@ def _rendered(
     return (
         f"at most {most} tokens with the completion; the first {len(shown)} as the model sees them",
         tuple(shown),
+    )
+
+
+def _sampled(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
+    """How much each rejection sampling stage draws, and the most that a stage after it can read."""
+    for stage in recipe.stages:
+        if isinstance(stage, RejectionSamplingStage) and stage.task in tasks:
+            yield Check(f"samples of {stage.name}", Mark.OK, *_drawn(stage, tasks[stage.task]))
+        made = [m for m in map(recipe.made_by, recipe.parts_of(stage.task)) if m is not None]
+        if made:
+            names = ", ".join(each.name for each in made)
+            yield Check(
+                f"examples of {stage.name}",
+                Mark.SKIPPED,
+                f"what {names} keeps, known when that is done",
+            )
+
+
+def _drawn(stage: RejectionSamplingStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
+    prompts, filters = len(data.problems), stage.filters
+    total = prompts * stage.samples
+    kept = prompts * min(stage.samples, filters.per_problem or stage.samples)
+    tokens = total * stage.sampling.max_tokens
+    on = [name for name, value in filters if value not in (None, False) and name != "prefer"]
+    return (
+        f"{prompts} prompts × {stage.samples} = {total} completions in "
+        f"{stage.total_steps(prompts)} steps, at most {tokens:,} tokens; at most {kept} are kept",
+        (f"filters: {', '.join(on) or 'none'}; preferred: {filters.prefer}",),
     )
 
 
@@ -176,7 +216,7 @@ def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> tuple[str, t
 
 def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
     held_out = set(recipe.evaluation.tasks)
-    trained = {stage.task for stage in recipe.stages if isinstance(stage, RLStage)}
+    trained = {stage.task for stage in recipe.stages if not isinstance(stage, SFTStage)}
     judge = recipe.evaluation.verifier
     uses = [(recipe.verifier, trained if judge else trained | held_out)]
     if judge is not None:
@@ -197,16 +237,22 @@ def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
     budgets = [
         s.update.tokens_per_micro_batch if isinstance(s, RLStage) else s.tokens_per_micro_batch
         for s in recipe.stages
+        if not isinstance(s, RejectionSamplingStage)
     ]
     rl = [stage for stage in recipe.stages if isinstance(stage, RLStage)]
     rows = [
         min(recipe.engine.max_rows, s.prompts_per_step * s.group_size) * s.sampling.max_tokens
         for s in rl
     ]
+    rows += [
+        min(recipe.engine.max_rows, s.prompts_per_step * s.samples) * s.sampling.max_tokens
+        for s in recipe.stages
+        if isinstance(s, RejectionSamplingStage)
+    ]
     objectives = [stage.build_objective() for stage in rl]
     work = Workload(
         max(rows, default=0),
-        max(budgets),
+        max(budgets, default=0),
         reference=any(objective.needs_reference for objective in objectives),
         refreshed=any(objective.kl.refresh is not None for objective in objectives),
         critic=max((stage.critic_kind for stage in rl), key=CRITICS.index, default=None),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.render import render_example, render_prompt
-from lydite.pipeline.recipe import RLStage, SFTStage
+from lydite.pipeline.recipe import AnyStage, SFTStage
 from lydite.train.sft import Example
 from lydite.types import Problem
 
@@ -22,7 +22,7 @@ def check_worked(task: str, problems: Sequence[Problem]) -> None:
         )
 
 
-def longest(policy: Policy, stage: SFTStage | RLStage, problems: Sequence[Problem]) -> int:
+def longest(policy: Policy, stage: AnyStage, problems: Sequence[Problem]) -> int:
     """Tokens of the longest prompt with its completion. The policy may have no weights.
 
     Raises:

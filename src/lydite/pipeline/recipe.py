@@ -15,6 +15,7 @@ from lydite.model.loading import ModelConfig
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
 from lydite.train.evaluate import SamplingConfig
+from lydite.train.rejection import RejectionConfig
 from lydite.train.rl_config import RLConfig
 from lydite.train.sft import SFTConfig
 from lydite.verify.verifier import VerifierConfig
@@ -46,9 +47,13 @@ class StageBase(Config):
     name: str = Field(
         "", pattern=r"^[A-Za-z0-9_.-]*$", description="Name of the stage; its kind when not given."
     )
-    task: str = Field("train", description="Name under `tasks` of what it trains on.")
+    task: str = Field(
+        "train", description="Name under `tasks` of what it trains on, or samples answers to."
+    )
     start_from: str | None = Field(
-        None, description="Stage whose model it starts from, or `model`; null: the stage before it."
+        None,
+        description="Stage whose model it starts from, or `model`; null: the last stage before it "
+        "that left a model.",
     )
 
 
@@ -66,7 +71,16 @@ class RLStage(StageBase, RLConfig):
     kind: Literal["rl"]
 
 
-Stage = Annotated[SFTStage | RLStage, Field(discriminator="kind")]
+class RejectionSamplingStage(StageBase, RejectionConfig):
+    """Several answers to every prompt, verified and filtered: a dataset for a later `sft` stage,
+    which names it by a task with `from_stage`. The model stays as it is.
+    """
+
+    kind: Literal["rejection_sampling"]
+
+
+AnyStage = SFTStage | RLStage | RejectionSamplingStage
+Stage = Annotated[AnyStage, Field(discriminator="kind")]
 
 
 class CheckpointConfig(Config):
@@ -110,7 +124,7 @@ class Recipe(Config):
     def _named(cls, stages: Any) -> Any:
         """A stage without a name takes its kind's, so that the resolved recipe names every one."""
         if not isinstance(stages, Iterable) or isinstance(stages, str | dict):
-            raise ValueError("write a list of stages, each with a kind (sft or rl)")
+            raise ValueError("write a list of stages, each with a kind, such as rl")
         return [
             {**stage, "name": stage.get("name") or stage.get("kind", "")}
             if isinstance(stage, dict)
@@ -121,18 +135,22 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         names: list[str] = []
+        models = ["model"]
         for index, stage in enumerate(self.stages):
             if stage.name in names or stage.name == "model":
                 raise ValueError(
                     f"stages.{index}.name: {stage.name!r} is taken; names are unique and not "
                     "`model`"
                 )
-            if stage.start_from not in (None, "model", *names):
-                raise ValueError(
-                    f"stages.{index}.start_from: no earlier stage {stage.start_from!r}; "
-                    f"one of {', '.join(['model', *names])}"
-                )
+            if stage.start_from not in (None, *models):
+                wrong = f"no earlier stage {stage.start_from!r}"
+                if stage.start_from in names:
+                    wrong = f"stage {stage.start_from!r} leaves a dataset, not a model"
+                raise ValueError(f"stages.{index}.start_from: {wrong}; one of {', '.join(models)}")
+            self._check_sources(index)
             names.append(stage.name)
+            if stage.kind != "rejection_sampling":
+                models.append(stage.name)
         held_out = {f"{name}-{task}" for name in names for task in self.evaluation.tasks}
         taken = held_out.intersection(names)
         if taken:
@@ -142,9 +160,62 @@ class Recipe(Config):
             )
         return self
 
+    def _check_sources(self, index: int) -> None:
+        """That a stage's task is there when the stage comes. Raises ``ValueError``."""
+        stage = self.stages[index]
+        for name in self.parts_of(stage.task):
+            config = self.tasks.get(name)
+            if config is None:
+                continue
+            if config.mix is not None:
+                raise ValueError(
+                    f"tasks.{stage.task}.mix: {name!r} is a mix itself; name its parts"
+                )
+            if config.from_stage is None:
+                continue
+            made = {s.name for s in self.stages[:index] if s.kind == "rejection_sampling"}
+            if config.from_stage not in made:
+                raise ValueError(
+                    f"tasks.{name}.from_stage: no rejection_sampling stage {config.from_stage!r} "
+                    f"before stage {stage.name!r}; there is {', '.join(sorted(made)) or 'none'}"
+                )
+            if stage.kind != "sft":
+                raise ValueError(
+                    f"stages.{index}.task: {stage.task!r} holds answers to imitate, and only an "
+                    "sft stage can; name the task that was sampled"
+                )
+
+    def parts_of(self, task: str) -> tuple[str, ...]:
+        """The tasks that a mix is made of; of another task, itself."""
+        config = self.tasks.get(task)
+        return (task,) if config is None or config.mix is None else tuple(config.mix)
+
+    def made_by(self, task: str) -> RejectionSamplingStage | None:
+        """The stage whose dataset a task is."""
+        config = self.tasks.get(task)
+        wanted = None if config is None else config.from_stage
+        return next(
+            (s for s in self.stages if s.name == wanted and s.kind == "rejection_sampling"), None
+        )
+
+    def waits(self, task: str) -> bool:
+        """Whether a task cannot be read before some stage is done."""
+        return any(self.made_by(part) is not None for part in self.parts_of(task))
+
     def task_names(self) -> list[str]:
-        """Every task that the run reads, training ones first."""
-        return list(dict.fromkeys([*(stage.task for stage in self.stages), *self.evaluation.tasks]))
+        """Every task that is read before the run starts, training ones first; a mix after its
+        parts.
+        """
+        used = [*(stage.task for stage in self.stages), *self.evaluation.tasks]
+        names = [part for task in used for part in (*self.parts_of(task), task)]
+        return [name for name in dict.fromkeys(names) if not self.waits(name)]
+
+    def sources_of(self, task: str) -> list[str]:
+        """Those of :meth:`task_names` whose questions a task asks, itself where it is one."""
+        if not self.waits(task):
+            return [task]
+        made = ((part, self.made_by(part)) for part in self.parts_of(task))
+        return [part if stage is None else stage.task for part, stage in made]
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -157,25 +228,34 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
 
 
 def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
-    """Every task that is named is defined, and nothing held out is trained on.
+    """Every task that is named is defined, nothing held out is trained on, and the filters have
+    what they need.
 
     Raises:
         UserError: naming the field.
     """
     known = {*recipe.tasks, *given}
+    defined = f"defined: {', '.join(sorted(known)) or 'none'}"
     for index, stage in enumerate(recipe.stages):
         if stage.task not in known:
-            raise UserError(
-                f"stages.{index}.task: no task {stage.task!r}; defined: "
-                f"{', '.join(sorted(known)) or 'none'}"
-            )
-        if stage.task in recipe.evaluation.tasks:
-            raise UserError(
-                f"evaluation.tasks: {stage.task!r} is trained on by stage {stage.name!r}; hold "
-                "out another"
-            )
+            raise UserError(f"stages.{index}.task: no task {stage.task!r}; {defined}")
+        for part in recipe.parts_of(stage.task):
+            if part not in known:
+                raise UserError(f"tasks.{stage.task}.mix: no task {part!r}; {defined}")
+        for name in (stage.task, *recipe.parts_of(stage.task), *recipe.sources_of(stage.task)):
+            if name in recipe.evaluation.tasks:
+                raise UserError(
+                    f"evaluation.tasks: {name!r} is trained on by stage {stage.name!r}; hold "
+                    "out another"
+                )
+        if stage.kind == "rejection_sampling":
+            stage.filters.check()
     for name in recipe.evaluation.tasks:
         if name not in known:
+            raise UserError(f"evaluation.tasks: no task {name!r}; {defined}")
+        config = recipe.tasks.get(name)
+        if config is not None and (config.mix is not None or config.from_stage is not None):
             raise UserError(
-                f"evaluation.tasks: no task {name!r}; defined: {', '.join(sorted(known)) or 'none'}"
+                f"evaluation.tasks: {name!r} has no source of its own; name tasks that have, each "
+                "is measured by itself"
             )

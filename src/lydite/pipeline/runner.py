@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -33,20 +33,29 @@ from lydite.pipeline.artifact import (
     load_artifact,
     save_artifact,
 )
-from lydite.pipeline.fit import check_worked, examples_of, longest
+from lydite.pipeline.fit import examples_of, longest
 from lydite.pipeline.folder import RunFolder, resolved, write_json
 from lydite.pipeline.heldout import HeldOut
-from lydite.pipeline.recipe import Recipe, RLStage, SFTStage, check_tasks
+from lydite.pipeline.problems import load_tasks, made_task, problems_of
+from lydite.pipeline.recipe import (
+    AnyStage,
+    Recipe,
+    RejectionSamplingStage,
+    RLStage,
+    SFTStage,
+    check_tasks,
+)
+from lydite.pipeline.rejection import RejectionSampling
 from lydite.pipeline.summary import StageSummary, summarise
 from lydite.rollout.select import local_engine
-from lydite.tasks.select import check_disjoint
-from lydite.tasks.task import TaskData, load_task
+from lydite.tasks.task import TaskData
 from lydite.train.evaluate import Prompt
 from lydite.train.learner import Learner
 from lydite.train.loop import LoopSettings, Trainer, run_steps
-from lydite.train.rl import RLParts, RLTrainer
+from lydite.train.rejection import RejectionSampler
+from lydite.train.rl import STEPS_APART, RLParts, RLTrainer
 from lydite.train.sft import SFTTrainer
-from lydite.types import Engine, Problem, Verifier
+from lydite.types import Engine, Verifier
 from lydite.verify.settings import reward_names
 from lydite.verify.verifier import build
 from lydite.watch.events import (
@@ -77,7 +86,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A finished run: its folder, and each stage's figures as in ``summary.json``."""
+    """A finished run: its folder, and each stage's figures as in ``summary.json``. There is no
+    folder ``model`` where no stage trained one.
+    """
 
     folder: Path
     model: Path
@@ -110,31 +121,6 @@ def run_recipe(
             raise
         finally:
             run.close()
-
-
-def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskData]:
-    """Every task that the recipe uses; held-out questions are checked to be in no training task.
-
-    Raises:
-        UserError: a task cannot be read, has nothing to imitate where it should, or a held-out
-            question is trained on.
-    """
-    tasks = {
-        name: given.get(name) or load_task(name, recipe.tasks[name], recipe.seed)
-        for name in recipe.task_names()
-    }
-    for name in recipe.evaluation.tasks:
-        for stage in recipe.stages:
-            check_disjoint(tasks[stage.task].problems, tasks[name].problems)
-    for stage in recipe.stages:
-        if stage.kind == "sft":
-            check_worked(stage.task, tasks[stage.task].problems)
-    return tasks
-
-
-def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[Problem]:
-    """The problems of the named tasks, in the order of the recipe."""
-    return [problem for name, data in tasks.items() if name in names for problem in data.problems]
 
 
 def pick_device(wanted: str) -> str:
@@ -178,9 +164,10 @@ class _Run:
             torch.set_num_threads(recipe.threads)
         self._began = time.perf_counter()
         self._fits = False
+        self._datasets: dict[str, Path] = {}
         judge = recipe.evaluation.verifier
         held_out = set(recipe.evaluation.tasks)
-        trained = {stage.task for stage in recipe.stages if stage.kind == "rl"}
+        trained = {stage.task for stage in recipe.stages if stage.kind != "sft"}
         self._verifier = verifier or build(
             recipe.verifier, problems_of(tasks, trained if judge else trained | held_out)
         )
@@ -200,16 +187,21 @@ class _Run:
         root = Artifact(fingerprint(resolved(self._recipe)["model"]), Path(self._recipe.model.path))
         artifacts = {"model": root}
         last = "model"
+        files: dict[str, Path] = {}
         for stage in self._recipe.stages:
-            artifacts[stage.name] = self._stage(
-                stage, artifacts[stage.start_from or last], stage.start_from or last
-            )
-            last = stage.name
+            parent = stage.start_from or last
+            made = self._stage(stage, artifacts[parent], parent)
+            artifacts[stage.name] = made
+            if made.dataset is None:
+                last = stage.name
+            else:
+                self._datasets[stage.name] = files[f"dataset {stage.name}"] = made.dataset
             self._summarise()
-        _copy_model(artifacts[last].model, self._folder.model)
+        if last != "model":
+            files["model"] = self._folder.model
+            _copy_model(artifacts[last].model, self._folder.model)
         stages = self._summarise()
-        files = {
-            "model": self._folder.model,
+        files |= {
             "summary": self._folder.summary,
             "events": self._folder.events,
             "samples": self._folder.samples,
@@ -237,13 +229,22 @@ class _Run:
                 versions=versions,
             )
         )
-        said = {e.message for e in read_events(self._folder.events) if isinstance(e, Warned)}
         for data in self._tasks.values():
-            for note in data.notes:
-                if note not in said:
-                    self._log.append(Warned(code="task", message=note))
+            self._note(data)
 
-    def _stage(self, stage: SFTStage | RLStage, parent: Artifact, parent_name: str) -> Artifact:
+    def _note(self, data: TaskData) -> None:
+        """What a person should know of a task, once a run."""
+        said = {e.message for e in read_events(self._folder.events) if isinstance(e, Warned)}
+        for note in data.notes:
+            if note not in said:
+                self._log.append(Warned(code="task", message=note))
+
+    def _stage(self, stage: AnyStage, parent: Artifact, parent_name: str) -> Artifact:
+        if stage.task not in self._tasks:
+            self._tasks[stage.task] = made_task(
+                self._recipe, stage.task, self._tasks, self._datasets.__getitem__
+            )
+            self._note(self._tasks[stage.task])
         lineage = Lineage(
             stage=stage.name,
             kind=stage.kind,
@@ -267,6 +268,48 @@ class _Run:
         begin(self._folder.checkpoints(stage.name), lineage)
         policy = self._load(parent, fresh=parent_name == "model")
         self._check_fit(policy)
+        if isinstance(stage, RejectionSamplingStage):
+            artifact = self._sample(stage, policy, lineage)
+        else:
+            artifact = self._train(stage, policy, lineage, parent_name)
+        self._log_done(stage.name, home)
+        return artifact
+
+    def _loop(self, stage: AnyStage) -> LoopSettings:
+        sampling = isinstance(stage, RejectionSamplingStage)
+        return LoopSettings(
+            stage=stage.name,
+            checkpoints=self._folder.checkpoints(stage.name),
+            samples=self._folder.samples,
+            evaluate_every=self._recipe.evaluation.every if stage.kind == "rl" else None,
+            # Of sampling a checkpoint is but the step, and a step can take minutes.
+            checkpoint_every=1 if sampling else self._recipe.checkpoint.every,
+            keep=self._recipe.checkpoint.keep,
+        )
+
+    def _sample(self, stage: RejectionSamplingStage, policy: Policy, lineage: Lineage) -> Artifact:
+        problems = self._tasks[stage.task].problems
+        sampler = RejectionSampler(
+            stage,
+            local_engine(policy, self._recipe.engine, self._recipe.seed),
+            self._verifier,
+            [Prompt(p, render_prompt(policy, p)) for p in problems],
+            self._earlier(stage) * STEPS_APART,
+            self._recipe.verifier.limits.fail_rate,
+        )
+        self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=sampler.total))
+        work = RejectionSampling(sampler, problems, self._loop(stage), self._log)
+        return work.run(self._folder.stage(stage.name), lineage)
+
+    def _earlier(self, stage: AnyStage) -> int:
+        """How many stages before this one sample: each draws with noise of its own."""
+        names = [each.name for each in self._recipe.stages]
+        before = self._recipe.stages[: names.index(stage.name)]
+        return sum(not isinstance(each, SFTStage) for each in before)
+
+    def _train(
+        self, stage: SFTStage | RLStage, policy: Policy, lineage: Lineage, parent_name: str
+    ) -> Artifact:
         engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
         trainer = self._trainer(stage, policy, engine)
         self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
@@ -279,32 +322,25 @@ class _Run:
             engine,
             self._judge,
         )
-        settings = LoopSettings(
-            stage=stage.name,
-            checkpoints=self._folder.checkpoints(stage.name),
-            samples=self._folder.samples,
-            evaluate_every=self._recipe.evaluation.every if stage.kind == "rl" else None,
-            checkpoint_every=self._recipe.checkpoint.every,
-            keep=self._recipe.checkpoint.keep,
-        )
         run_steps(
             trainer,
-            settings,
+            self._loop(stage),
             self._log,
             lambda step: held_out.measure(
                 stage.name, step, parent_name, self._log, self._folder.samples
             ),
         )
+        home = self._folder.stage(stage.name)
         save_policy(policy, home / "model")
-        artifact = save_artifact(home, lineage)
-        self._log_done(stage.name, home)
-        return artifact
+        return save_artifact(home, lineage)
 
     def _check_fit(self, policy: Policy) -> None:
         """Once: what does not fit in a later stage is said before this one takes hours."""
         if not self._fits:
             for stage in self._recipe.stages:
-                longest(policy, stage, self._tasks[stage.task].problems)
+                # What is sampled in the run fits: it was sampled within the context.
+                if not self._recipe.waits(stage.task):
+                    longest(policy, stage, self._tasks[stage.task].problems)
             self._fits = True
 
     def _events_of(self, stage: str) -> list[Event]:
@@ -358,14 +394,12 @@ class _Run:
             self._recipe.verifier.limits.fail_rate,
             {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)},
         )
-        names = [each.name for each in self._recipe.stages]
-        before = self._recipe.stages[: names.index(stage.name)]
         return RLTrainer(
             stage,
             parts,
             [Prompt(p, render_prompt(policy, p)) for p in problems],
             self._recipe.seed,
-            earlier=sum(isinstance(each, RLStage) for each in before),
+            earlier=self._earlier(stage),
         )
 
     def _summarise(self) -> tuple[StageSummary, ...]:

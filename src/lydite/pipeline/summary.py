@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lydite.watch.events import Evaluated, Event, StageDone, StageStarted, StepDone
+from lydite.watch.events import DatasetMade, Evaluated, Event, StageDone, StageStarted, StepDone
 from lydite.watch.intervals import Interval, paired_difference
 
 
@@ -36,13 +36,16 @@ class TaskScore:
 
 @dataclass(frozen=True, slots=True)
 class StageSummary:
-    """One stage. ``scores`` is empty when nothing is held out."""
+    """One stage. ``scores`` is empty when nothing is held out, and where a stage leaves the model
+    as it is; ``dataset`` is what such a stage made.
+    """
 
     name: str
     kind: str
     seconds: float
     steps: int
     scores: dict[str, TaskScore]
+    dataset: DatasetMade | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As in ``summary.json``."""
@@ -52,11 +55,21 @@ class StageSummary:
             "seconds": round(self.seconds, 2),
             "steps": self.steps,
             "eval": {task: score.as_json() for task, score in self.scores.items()},
+            **({} if self.dataset is None else {"dataset": _dataset(self.dataset)}),
         }
 
 
 def _score(event: Evaluated) -> dict[str, Any]:
     return {"avg": event.avg, "ci95": [event.lo, event.hi], "n": event.n, "k": event.k}
+
+
+def _dataset(event: DatasetMade) -> dict[str, Any]:
+    return {
+        "sampled": event.sampled,
+        "dropped": dict(event.dropped),
+        "kept": event.kept,
+        "problems": event.problems,
+    }
 
 
 def summarise(events: Iterable[Event]) -> tuple[StageSummary, ...]:
@@ -78,6 +91,6 @@ def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
         ordered = sorted((e for e in seen if e.task == task), key=lambda e: e.step)
         scores[task] = TaskScore(ordered[0], ordered[-1])
     seconds = done.seconds if done else sum(e.metrics.get("seconds", 0.0) for e in steps)
-    return StageSummary(
-        start.stage, start.stage_kind, seconds, max((e.step for e in steps), default=0), scores
-    )
+    dataset = next((e for e in events if isinstance(e, DatasetMade)), None)
+    last = max((e.step for e in steps), default=0)
+    return StageSummary(start.stage, start.stage_kind, seconds, last, scores, dataset)

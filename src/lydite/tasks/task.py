@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, field_validator, model_validator
 
 from lydite.config import Config, UserError, validate
 from lydite.tasks import generated
@@ -25,6 +25,7 @@ from lydite.tasks.select import Part, distinct, in_part
 from lydite.tasks.sources import Row, file_rows, gym_problems, hub_rows
 from lydite.types import Problem
 
+SOURCES = ("path", "hub", "gym", "generated", "from_stage", "mix")
 MIXTURES = {"base": generated.BASE, "cold_start": generated.COLD_START}
 
 
@@ -154,17 +155,36 @@ class TaskConfig(RowsConfig):
     generated: GeneratedSource | None = Field(
         None, description="Problems that Lydite makes itself; no file needed."
     )
+    from_stage: str | None = Field(
+        None,
+        description="Name of a `rejection_sampling` stage: its problems with the completions it "
+        "kept as worked solutions, for an `sft` stage after it.",
+    )
+    mix: dict[str, PositiveFloat] | None = Field(
+        None,
+        min_length=1,
+        description="Other tasks by name, each with the share it has: as many problems as there "
+        "can be at these shares without one that comes twice.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskConfig:
-        names = [
-            name for name in ("path", "hub", "gym", "generated") if getattr(self, name) is not None
-        ]
+        names = [name for name in SOURCES if getattr(self, name) is not None]
         if len(names) != 1:
             given = "none is given" if not names else f"{' and '.join(names)} are given"
-            raise ValueError(
-                f"give one of path, hub, gym, generated as the source of problems; {given}"
-            )
+            raise ValueError(f"give one of {', '.join(SOURCES)} as the source of problems; {given}")
+        if names[0] in ("from_stage", "mix"):
+            # Such problems are read and rendered already; a setting without effect misleads.
+            idle = [
+                name
+                for name, field in RowsConfig.model_fields.items()
+                if name not in ("limit", "shuffle_seed") and getattr(self, name) != field.default
+            ]
+            if idle:
+                raise ValueError(
+                    f"{idle[0]}: has no effect beside {names[0]}; say it where these problems "
+                    "come from"
+                )
         return self
 
 
@@ -189,7 +209,7 @@ def load_task(name: str, config: TaskConfig, seed: int) -> TaskData:
         UserError: a missing file or extra, a bad row (``file:line: reason``), two rows with one id,
             or no problem left.
     """
-    return _select(name, config, *_read(name, config, seed))
+    return select(name, config, *_read(name, config, seed))
 
 
 def task_of_rows(
@@ -202,10 +222,15 @@ def task_of_rows(
     """
     config = validate(RowsConfig, columns, name)
     numbered = [Row(f"{name}: row {n}", row) for n, row in enumerate(rows, start=1)]
-    return _select(name, config, *_from_rows(name, config, numbered))
+    return select(name, config, *_from_rows(name, config, numbered))
 
 
-def _select(name: str, config: RowsConfig, problems: list[Problem], notes: list[str]) -> TaskData:
+def select(name: str, config: RowsConfig, problems: list[Problem], notes: list[str]) -> TaskData:
+    """The problems that the settings keep, as a task.
+
+    Raises:
+        UserError: none is left.
+    """
     if config.part is not None:
         kept = [p for p in problems if in_part(p, config.part)]
         notes.append(
@@ -224,6 +249,12 @@ def _select(name: str, config: RowsConfig, problems: list[Problem], notes: list[
 
 def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list[str]]:
     """All problems of the source, duplicates of real data removed and counted."""
+    if config.from_stage is not None or config.mix is not None:
+        source = "from_stage" if config.mix is None else "mix"
+        raise UserError(
+            f"tasks.{name}.{source}: only a run of the recipe can read it; name a task that has "
+            "a source of its own"
+        )
     show = _columns(config)
     if config.generated is not None:
         return [show.wrap(p) for p in _generate(name, config.generated, seed)], []

@@ -7,7 +7,6 @@ code runs with fakes in a test, in one process on a laptop, and with remote ones
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,15 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train import advice
-from lydite.train.evaluate import UNDECIDED, Prompt
+from lydite.train.evaluate import Prompt
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.rl_config import RLConfig
-from lydite.train.scored import Scored, reward_metrics, reward_parts, why_idle
+from lydite.train.scored import Scored, check_failures, reward_metrics, reward_parts, why_idle
 from lydite.types import (
     Completion,
     Engine,
@@ -40,9 +38,6 @@ from lydite.watch.samples import Sample, samples_of
 
 STEPS_APART = 10**9
 """Policy steps between the noise addresses of two RL stages: more than a stage ever takes."""
-
-FEWEST_FAILURES = 3
-"""Undecided verdicts in a round below which their share says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +227,7 @@ class RLTrainer:
             Group(problem, completions[i], verdicts[i * size : (i + 1) * size])
             for i, problem in enumerate(problems)
         ]
-        self._check_failures(groups)
+        check_failures([v for group in groups for v in group.verdicts], self._parts.fail_rate)
         lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
         shaped = self._parts.objective.shape_rewards(verified, lengths, self._params.max_tokens)
@@ -256,21 +251,6 @@ class RLTrainer:
         advantages = objective.advantages(rewards, lengths, weights)
         sampled = torch.tensor([[any(c.loss_mask) for c in s.group.completions] for s in kept])
         return _Signal(advantages, objective.keep(verified, truncated) & sampled)
-
-    def _check_failures(self, groups: Sequence[Group]) -> None:
-        """Verdicts that are our failure must not become the run's normal state."""
-        verdicts = [verdict for group in groups for verdict in group.verdicts]
-        failed = [verdict for verdict in verdicts if verdict.outcome in UNDECIDED]
-        # One failure among eight is no rate yet.
-        enough = len(failed) >= min(FEWEST_FAILURES, len(verdicts))
-        if enough and len(failed) > self._parts.fail_rate * len(verdicts):
-            common = Counter(verdict.detail for verdict in failed).most_common(1)[0][0]
-            raise UserError(
-                f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more "
-                "than "
-                f"limits.fail_rate={self._parts.fail_rate:g} allows; most often: "
-                f"{common or failed[0].outcome}"
-            )
 
     def _batch(self, kept: Sequence[Scored], signal: _Signal) -> TrainBatch:
         """Excluded completions leave here: they are in no numerator and no denominator."""

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lydite.config import UserError
 from lydite.objective import group_filter
 from lydite.train.evaluate import UNDECIDED
-from lydite.types import Group, Outcome
+from lydite.types import Group, Outcome, Verdict
+
+FEWEST_FAILURES = 3
+"""Undecided verdicts in a round below which their share says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,23 @@ def why_idle(scored: Scored) -> str:
         if Outcome.CORRECT not in decided
         else "all alike"
     )
+
+
+def check_failures(verdicts: Sequence[Verdict], fail_rate: float) -> None:
+    """Verdicts that are our failure must not become the run's normal state.
+
+    Raises:
+        UserError: more than this share of them could not be decided.
+    """
+    failed = [verdict for verdict in verdicts if verdict.outcome in UNDECIDED]
+    # One failure among eight is no rate yet.
+    enough = len(failed) >= min(FEWEST_FAILURES, len(verdicts))
+    if enough and len(failed) > fail_rate * len(verdicts):
+        common = Counter(verdict.detail for verdict in failed).most_common(1)[0][0]
+        raise UserError(
+            f"verifier: {len(failed)} of {len(verdicts)} verdicts could not be decided, more than "
+            f"limits.fail_rate={fail_rate:g} allows; most often: {common or failed[0].outcome}"
+        )
 
 
 def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from lydite.watch.ending import ending
 from lydite.watch.events import (
+    DatasetMade,
     Evaluated,
     Event,
     RunDone,
@@ -34,7 +35,7 @@ from lydite.watch.events import (
     now,
 )
 from lydite.watch.progress import RunProgress, StageProgress
-from lydite.watch.words import duration, printable, score, share, sparkline
+from lydite.watch.words import duration, printable, score, selection, share, sparkline
 
 _FRAME_SECONDS = 0.2
 
@@ -126,7 +127,7 @@ class ConsoleView:
 
     def _redraw(self, event: Event) -> None:
         assert self._live is not None
-        if isinstance(event, Warned | StageDone):
+        if isinstance(event, Warned | DatasetMade | StageDone):
             self.console.print(Text(plain_line(event, self.progress)))
         seconds = self._clock()
         if not isinstance(event, StepDone) or seconds - self._shown_at >= _FRAME_SECONDS:
@@ -163,6 +164,8 @@ def plain_line(event: Event, progress: RunProgress) -> str:
             return (
                 f"eval    {event.stage} step {event.step}: {event.task} {score(event)} ({problems})"
             )
+        case DatasetMade():
+            return f"data    {event.stage}: {selection(event)}"
         case StageDone():
             last = progress.stages[event.stage].evaluations[-1:]
             held_out = f", held-out {score(last[0])}" if last else ""

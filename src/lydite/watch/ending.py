@@ -16,7 +16,7 @@ from rich.text import Text
 from lydite.watch.events import Answer, Evaluated
 from lydite.watch.intervals import paired_difference
 from lydite.watch.progress import RunProgress
-from lydite.watch.words import duration, printable, score, shortened
+from lydite.watch.words import duration, printable, score, selection, shortened
 
 WHOLE_RUN = "whole run"
 _SHOWN_PROBLEMS = 3
@@ -64,6 +64,9 @@ def ending(progress: RunProgress) -> RenderableType:
     rows = changes(progress)
     if rows:
         parts += [Text(), changes_table(rows)]
+    datasets = [stage.dataset for stage in progress.stages.values() if stage.dataset is not None]
+    if datasets:
+        parts += [Text(), *(Text(f"{made.stage}: {selection(made)}") for made in datasets)]
     twice = answered_twice(progress)
     if twice:
         last = list(progress.stages)[-1]

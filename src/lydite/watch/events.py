@@ -154,6 +154,22 @@ class Warned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetMade(Event):
+    """A stage's dataset: of ``sampled`` completions each filter in turn dropped so many, and
+    ``kept`` were left, of ``problems`` problems. ``path`` is the file.
+    """
+
+    kind: ClassVar[str] = "dataset_made"
+    durable: ClassVar[bool] = True
+
+    sampled: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    kept: int = 0
+    problems: int = 0
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageDone(Event):
     """``seconds`` of work, resumed parts included; ``artifact`` is the folder that it left."""
 
@@ -195,6 +211,7 @@ EVENTS: Mapping[str, type[Event]] = {
         StepDone,
         Evaluated,
         Warned,
+        DatasetMade,
         StageDone,
         RunFailed,
         RunDone,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from lydite.watch.events import (
+    DatasetMade,
     Evaluated,
     Event,
     RunDone,
@@ -41,6 +42,7 @@ class StageProgress:
     seconds: float | None = None
     artifact: str = ""
     warnings: int = 0
+    dataset: DatasetMade | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class RunProgress:
                 self.warnings.append(event)
                 if event.stage:
                     self._stage(event.stage).warnings += 1
+            case DatasetMade():
+                self._stage(event.stage).dataset = event
             case StageDone():
                 stage = self._stage(event.stage)
                 stage.seconds, stage.artifact = event.seconds, event.artifact

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from lydite.watch.events import Evaluated
+from lydite.watch.events import DatasetMade, Evaluated
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -23,6 +23,13 @@ def score(evaluation: Evaluated) -> str:
     if math.isnan(evaluation.lo) or math.isnan(evaluation.hi):
         return share(evaluation.avg)
     return f"{share(evaluation.avg)} [{100 * evaluation.lo:.1f}, {100 * evaluation.hi:.1f}]"
+
+
+def selection(made: DatasetMade) -> str:
+    """What filters did, in their order: ``40 of 96 samples kept, of 12 problems; dropped: …``."""
+    text = f"{made.kept} of {made.sampled} samples kept, of {made.problems} problems"
+    dropped = [f"{count} {name.replace('_', ' ')}" for name, count in made.dropped.items()]
+    return f"{text}; dropped: {', '.join(dropped)}" if dropped else text
 
 
 def duration(seconds: float) -> str:

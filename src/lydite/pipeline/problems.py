@@ -1,0 +1,76 @@
+"""The problems of a recipe's tasks: those that are read before the run starts, and those that a
+stage makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from lydite.pipeline.dataset import read_dataset
+from lydite.pipeline.fit import check_worked
+from lydite.pipeline.recipe import Recipe
+from lydite.tasks.mix import mix
+from lydite.tasks.select import check_disjoint
+from lydite.tasks.task import TaskData, load_task
+from lydite.types import Problem
+
+
+def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskData]:
+    """Every task that the recipe uses and no stage makes; held-out questions are checked to be in
+    no training task.
+
+    Raises:
+        UserError: a task cannot be read, has nothing to imitate where it should, or a held-out
+            question is trained on.
+    """
+    tasks: dict[str, TaskData] = {}
+    for name in recipe.task_names():
+        tasks[name] = given[name] if name in given else load_one(recipe, name, tasks)
+    for name in recipe.evaluation.tasks:
+        for stage in recipe.stages:
+            for source in recipe.sources_of(stage.task):
+                check_disjoint(tasks[source].problems, tasks[name].problems)
+    for stage in recipe.stages:
+        if stage.kind == "sft":
+            for part in recipe.parts_of(stage.task):
+                if not recipe.waits(part):
+                    check_worked(part, tasks[part].problems)
+    return tasks
+
+
+def load_one(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> TaskData:
+    """A task by its settings; of a mix, ``tasks`` has the parts. Raises ``UserError``."""
+    config = recipe.tasks[name]
+    if config.mix is None:
+        return load_task(name, config, recipe.seed)
+    return mix(name, config, tasks, config.mix, recipe.seed)
+
+
+def made_task(
+    recipe: Recipe, name: str, tasks: Mapping[str, TaskData], dataset: Callable[[str], Path]
+) -> TaskData:
+    """A task, once the stages that it waits for are done; ``dataset`` is where one left its file.
+
+    Raises:
+        UserError: a dataset cannot be read.
+    """
+    if not recipe.waits(name):
+        return tasks[name]
+    parts = {}
+    for part in recipe.parts_of(name):
+        stage = recipe.made_by(part)
+        parts[part] = (
+            tasks[part]
+            if stage is None
+            else read_dataset(
+                part, recipe.tasks[part], dataset(stage.name), tasks[stage.task].problems
+            )
+        )
+    config = recipe.tasks[name]
+    return parts[name] if config.mix is None else mix(name, config, parts, config.mix, recipe.seed)
+
+
+def problems_of(tasks: Mapping[str, TaskData], names: Collection[str]) -> list[Problem]:
+    """The problems of the named tasks, in the order of the recipe."""
+    return [problem for name, data in tasks.items() if name in names for problem in data.problems]
