@@ -38,6 +38,18 @@ def test_run_then_run_again(cli: Any, file: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "here/summary.json").read_text()) == summary
 
 
+def test_the_lineage_of_a_run_is_a_tree(cli: Any, file: Path, tmp_path: Path) -> None:
+    assert cli("run", file, "stages.1.steps=1", "--out", "here").exit_code == 0
+    record = json.loads((tmp_path / "here/stages/rl/artifact.json").read_text())
+    told = cli("lineage", "here")
+    assert told.exit_code == 0
+    line = next(line for line in told.stdout.splitlines() if "rl (rl)" in line)
+    assert record["fingerprint"][:12] in line and line.startswith("    ")
+    assert f"data train {record['data']['train'][:12]}" in told.stdout
+    nothing = cli("lineage", "nowhere")
+    assert nothing.exit_code == 2 and "no folder of a run" in nothing.stderr
+
+
 def test_without_out_a_run_lies_under_its_name(cli: Any, file: Path, tmp_path: Path) -> None:
     assert cli("run", file, "name=mine", "stages.0.steps=1", "stages.1.steps=1").exit_code == 0
     assert (tmp_path / "runs/mine/summary.json").is_file()

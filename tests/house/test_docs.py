@@ -121,3 +121,20 @@ def test_every_kind_of_reward_is_in_the_table_of_the_docs():
         for cell in re.findall(r"^\| \[(.*?)\]\(#", table, re.MULTILINE)
         for kind in re.findall(r"`(\w+)`", cell)
     } - {"when"}
+
+
+def test_the_stages_and_filters_that_the_docs_list_are_all_there_are() -> None:
+    from lydite.pipeline.recipe import Recipe
+    from lydite.train.filters import FilterConfig
+
+    page = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    kinds = Recipe.model_json_schema()["properties"]["stages"]["items"]["discriminator"]["mapping"]
+    stages, filters = page.split("## Rejection sampling")
+    rows = re.findall(r"^\| `(\w+)`", stages, re.MULTILINE)
+    assert rows[0] == "kind" and set(rows[1:]) == set(kinds) and len(rows) == len(kinds) + 1
+    named = [name for name in FilterConfig.model_fields if name != "prefer"]
+    assert re.findall(r"^\| `(\w+)`", filters, re.MULTILINE) == named
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for block in blocks:
+        validate(Recipe, {"model": {"path": "some/model"}, **yaml.safe_load(block)})
+    assert blocks

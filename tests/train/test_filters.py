@@ -56,7 +56,7 @@ def test_only_what_is_undecided_goes_when_every_filter_is_off() -> None:
          [sample(0, "<think>a</think><answer>1</answer>"), sample(1, "<answer>1</answer>"),
           sample(2, "<think>a</think>1")], [0]),
         ({"language": {"language": "en", "others": []}}, "language",
-         [sample(0, "plain words"), sample(1, "plain words 你好你好你好"), sample(2, "1+1=2")], [0, 2]),
+         [sample(0, "plain words"), sample(1, "two words 你好你好"), sample(2, "1+1=2")], [0, 2]),
         ({"repetition": {"n": 2, "at_most": 0.5}}, "repetition",
          # 2-grams: ab ba ab → 1/3 repeated; ab ba ab ba ab → 3/5 repeated
          [sample(0, "a b a b"), sample(1, "a b a b a b")], [0]),

@@ -11,6 +11,7 @@ from lydite.watch.console import ConsoleView, RunConsole, frame
 from lydite.watch.ending import answered_twice, changes, ending
 from lydite.watch.events import (
     Answer,
+    DatasetMade,
     Evaluated,
     Event,
     RunDone,
@@ -21,6 +22,8 @@ from lydite.watch.events import (
     StageStarted,
     StepDone,
     Warned,
+    from_json,
+    to_json,
 )
 from lydite.watch.progress import RunProgress
 from lydite.watch.words import duration, printable, score, share, shortened, sparkline
@@ -93,6 +96,15 @@ def test_a_log_gets_a_step_line_every_ten_seconds_and_all_else_at_once() -> None
         "warning rl step 30: no signal",
         "done    rl: 30 steps in 1m01s, held-out 50.0% [25.0, 100.0]",
     ]
+
+
+def test_what_filters_dropped_is_told_at_once_and_at_the_end() -> None:
+    dropped = {"incorrect": 50, "near_duplicate": 6}
+    made = DatasetMade(stage="pick", step=3, sampled=96, dropped=dropped, kept=40, problems=12)
+    told = "40 of 96 samples kept, of 12 problems; dropped: 50 incorrect, 6 near duplicate"
+    assert log_of([made]) == [f"data    pick: {told}"]
+    assert f"pick: {told}" in printed(ending(folded(made)))
+    assert from_json(to_json(made)) == made
 
 
 def test_a_warning_of_every_step_is_told_once_and_counted() -> None:
