@@ -77,6 +77,7 @@ def test_the_dataset_holds_what_passed_with_where_it_is_from(whole: Any) -> None
         assert row["reference"] and json.loads(row["parts"]) == source.parts
     # By hand: what is right, each text once a problem, the first two.
     expected = []
+    assert len({s.prompt for s in samples}) == len({s.problem_id for s in samples}) == 20
     for problem in dict.fromkeys(s.problem_id for s in samples):
         right: list[str] = []
         for s in samples:

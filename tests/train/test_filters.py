@@ -20,7 +20,7 @@ OFF = {
 
 def sample(number: int, text: str = "", problem: str = "p", **changes: Any) -> Sample:
     values = {
-        "step": 1, "prompt": "", "reward": 1.0, "outcome": "correct", "finish": "stop",
+        "step": 1, "prompt": problem, "reward": 1.0, "outcome": "correct", "finish": "stop",
         "tokens": len(text), **changes,
     }  # fmt: skip
     return Sample(problem_id=problem, sample=number, completion=text or f"text {number}", **values)
@@ -111,6 +111,17 @@ def test_of_duplicates_the_preferred_one_is_kept() -> None:
     samples = [sample(0, "a b", tokens=5), sample(1, "a b", tokens=4), sample(2, "a b", tokens=4)]
     assert kept(samples, duplicates=True, prefer="shortest")[0] == [1]
     assert kept(samples, duplicates=True, prefer="longest")[0] == [0]
+
+
+def test_problems_with_the_same_prompt_are_one() -> None:
+    samples = [
+        sample(0, "a", problem="q2", prompt="q"), sample(0, "a", problem="q1", prompt="q"),
+        sample(1, "b", problem="q1", prompt="q"), sample(0, "a", problem="r"),
+    ]  # fmt: skip
+    config = validate(FilterConfig, {**OFF, "duplicates": True})
+    found = filter_samples(samples, config)
+    assert [(s.problem_id, s.sample) for s in found.kept] == [("q1", 0), ("q1", 1), ("r", 0)]
+    assert found.dropped["duplicate"] == 1
 
 
 def test_filters_count_in_their_order() -> None:

@@ -151,7 +151,9 @@ class Filtered:
 
 
 def filter_samples(samples: Sequence[Sample], config: FilterConfig) -> Filtered:
-    """Applies the filters. Samples of one problem need not stand together."""
+    """Applies the filters. Samples of one problem need not stand together; problems with the same
+    prompt are one, for they would be imitated as one.
+    """
     kept = list(samples)
     dropped: dict[str, int] = {}
     for name, passes in _tests(config).items():
@@ -160,10 +162,10 @@ def filter_samples(samples: Sequence[Sample], config: FilterConfig) -> Filtered:
         kept = left
     problems: dict[str, list[Sample]] = {}
     for sample in sorted(kept, key=_preference(config)):
-        problems.setdefault(sample.problem_id, []).append(sample)
+        problems.setdefault(sample.prompt, []).append(sample)
     for name, choose in _choices(config).items():
         before = sum(map(len, problems.values()))
-        problems = {problem: choose(group) for problem, group in problems.items()}
+        problems = {prompt: choose(group) for prompt, group in problems.items()}
         dropped[name] = before - sum(map(len, problems.values()))
     chosen = {id(sample) for group in problems.values() for sample in group}
     return Filtered(tuple(s for s in kept if id(s) in chosen), dropped, len(samples))
@@ -220,15 +222,15 @@ def _distinct(group: Sequence[Sample]) -> list[Sample]:
     return list(first.values())
 
 
-def _preference(config: FilterConfig) -> Callable[[Sample], tuple[float, int]]:
-    def key(sample: Sample) -> tuple[float, int]:
+def _preference(config: FilterConfig) -> Callable[[Sample], tuple[float, int, str]]:
+    def key(sample: Sample) -> tuple[float, int, str]:
         rank = {
             "first": 0.0,
             "shortest": float(sample.tokens),
             "longest": -float(sample.tokens),
             "reward": -(sample.reward or 0.0),
         }
-        return rank[config.prefer], sample.sample
+        return rank[config.prefer], sample.sample, sample.problem_id
 
     return key
 
