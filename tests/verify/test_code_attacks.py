@@ -123,9 +123,9 @@ def bait(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def left(bait: Path) -> Iterator[None]:
     """Nothing stays of a verifier that is closed."""
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before, before = len(os.listdir("/proc/self/fd")), descendants()
     yield
-    assert descendants() == []
+    assert {pid: line for pid, line in descendants().items() if pid not in before} == {}
     assert len(os.listdir("/proc/self/fd")) <= open_before
 
 
@@ -151,8 +151,8 @@ def hasty(left: None) -> Iterator[ComposedVerifier]:
     built.close()
 
 
-def descendants() -> list[str]:
-    """The command lines of all processes below this one that have not ended."""
+def descendants() -> dict[int, str]:
+    """The command lines of all processes below this one that have not ended, by number."""
     parents, commands = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def descendants() -> list[str]:
     below = [os.getpid()]
     for pid in below:
         below += [child for child, parent in parents.items() if parent == pid]
-    return [commands[pid] for pid in below[1:]]
+    return {pid: commands[pid] for pid in below[1:]}
 
 
 def problem(kind: str, port: int) -> Problem:

@@ -6,10 +6,12 @@ import contextlib
 import os
 import shutil
 import signal
+import tempfile
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sandboxes import BACKENDS, usable
@@ -464,6 +466,21 @@ def test_threads_that_end_do_not_take_their_sandboxes_along(sandbox: Sandbox) ->
 def test_the_signal_that_ended_a_program_is_named(sandbox: Sandbox) -> None:
     ended = sandbox.run(python("import ctypes; ctypes.string_at(0)"), limits=LIMITS)
     assert (ended.how, ended.code) == ("killed", -signal.SIGSEGV)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_to_be_seen_may_lie_where_programs_would_work(backend: str) -> None:
+    """An environment of Python's below /tmp, say: the programs' own folder must not cover it."""
+    script = b"import os, sys\nprint(open(sys.argv[1]).read(), os.listdir())\n"
+    script += b"try: open('own', 'w').write('x')\nexcept OSError: pass\n"
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, usable(backend) as sandbox:
+        os.chmod(place, 0o755)
+        seen = Path(place, "seen")
+        seen.write_text("there")
+        program = Program(("python", "p.py", str(seen)), {"p.py": script}, visible=(place,))
+        for _ in range(2):
+            ended = sandbox.run(program)
+            assert (ended.how, ended.stdout) == ("exited", b"there ['p.py']\n"), ended
 
 
 def test_packages_that_are_to_be_seen_are_not_hidden() -> None:

@@ -25,6 +25,8 @@ EXTRAS = {
     "gguf": ("gguf",),
     "plot": ("matplotlib",),
     "sql": ("sqlglot", "duckdb"),
+    "language": ("lingua",),
+    "schema": ("jsonschema",),
 }
 
 

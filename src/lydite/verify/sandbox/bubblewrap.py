@@ -46,7 +46,8 @@ def launch(
     line += _view(runtime, visible)
     setup = {
         "uid": user,
-        "folder": None,
+        "folder": _work(runtime, visible),
+        "own_files": True,
         "landlock": None,
         "stdlib": runtime.stdlib,
         # In a user namespace of its own, the first process is counted with its programs.
@@ -59,13 +60,23 @@ def launch(
     return Launch([*line, "--", *runtime.command(control, channel)], setup)
 
 
+def _shown(runtime: Runtime, visible: tuple[str, ...]) -> list[str]:
+    paths = [*runtime.libraries, runtime.python, runtime.stdlib, "/etc/ld.so.cache", *visible]
+    return list(dict.fromkeys(path for path in paths if os.path.exists(path)))
+
+
+def _work(runtime: Runtime, visible: tuple[str, ...]) -> str:
+    """Where programs work: ``/tmp``, unless what they must see lies there and would be covered."""
+    covered = any(PurePosixPath(p).is_relative_to("/tmp") for p in _shown(runtime, visible))
+    return "/work" if covered else "/tmp"
+
+
 @functools.cache
 def _view(runtime: Runtime, visible: tuple[str, ...]) -> tuple[str, ...]:
     """The file system: what is named here, read-only, and nothing else."""
     line: list[str] = []
-    shown = [*runtime.libraries, runtime.python, runtime.stdlib, "/etc/ld.so.cache", *visible]
-    shown = list(dict.fromkeys(path for path in shown if os.path.exists(path)))
-    for folder in _folders([*shown, *DEVICES, "/tmp/files"]):
+    shown = _shown(runtime, visible)
+    for folder in _folders([*shown, *DEVICES, f"{_work(runtime, visible)}/files"]):
         line += ["--perms", "0755", "--dir", folder]
     for path in shown:
         line += ["--ro-bind", path, path]

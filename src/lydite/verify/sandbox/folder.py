@@ -9,7 +9,6 @@ import os
 
 from lydite.verify.sandbox.settle import check, libc
 
-WORK = "/tmp"
 INODES = 1024
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 
@@ -17,13 +16,13 @@ MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 class Folder:
     """The working folder of programs: the same at the start of each run.
 
-    It is a small file system in memory, or a folder of the host's in which only this process may
-    write.
+    It is a small file system in memory (``own``), or a folder of the host's in which only this
+    process may write.
     """
 
-    def __init__(self, given: str | None) -> None:
-        self.own = given is None
-        self.path = given or WORK
+    def __init__(self, path: str, own: bool) -> None:
+        self.own = own
+        self.path = path
         self.files: dict[str, bytes] = {}
         self.size = -1
         self.inodes = -1
@@ -42,15 +41,16 @@ class Folder:
 
     def mount(self, size: int) -> None:
         if self.size >= 0:
-            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
+            check(libc.umount2(self.path.encode(), MNT_DETACH), "umount")
         options = f"size={size},nr_inodes={INODES},mode=1777".encode()
-        check(libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", MS_NOSUID | MS_NODEV, options), "mount")
+        place, flags = self.path.encode(), MS_NOSUID | MS_NODEV
+        check(libc.mount(b"tmpfs", place, b"tmpfs", flags, options), "mount")
 
     def leave(self) -> None:
         """Makes room for the next program's."""
         os.chdir("/")
         if self.own and self.size >= 0:
-            check(libc.umount2(WORK.encode(), MNT_DETACH), "umount")
+            check(libc.umount2(self.path.encode(), MNT_DETACH), "umount")
         elif not self.own:
             for name in os.listdir(self.path):
                 os.unlink(os.path.join(self.path, name))
@@ -65,9 +65,9 @@ class Folder:
     def untouched(self) -> bool:
         if not self.own:
             return True
-        if sorted(os.listdir(WORK)) != sorted(self.files):
+        if sorted(os.listdir(self.path)) != sorted(self.files):
             return False
-        if os.statvfs(WORK).f_ffree != self.inodes:
+        if os.statvfs(self.path).f_ffree != self.inodes:
             return False
         try:
             return all(self.holds(name, content) for name, content in self.files.items())
@@ -75,6 +75,6 @@ class Folder:
             return False
 
     def holds(self, name: str, content: bytes) -> bool:
-        fd = os.open(os.path.join(WORK, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             return file.read(len(content) + 1) == content

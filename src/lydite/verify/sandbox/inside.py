@@ -21,7 +21,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from lydite.verify.sandbox.folder import WORK, Folder
+from lydite.verify.sandbox.folder import Folder
 from lydite.verify.sandbox.script import run_script
 from lydite.verify.sandbox.settle import (
     adopt_orphans,
@@ -64,7 +64,7 @@ def serve(control: int, channel: int) -> None:
         exec(compile(setup["preload"], "<preload>", "exec", dont_inherit=True), {})
     # Programs start as copies of this process: what is not moved or counted is not copied.
     gc.freeze()
-    if setup["folder"] is not None:
+    if not setup["own_files"]:
         os.mkdir(setup["folder"], 0o755)
         GIVEN.append(setup["folder"])
     rules = enter(setup)
@@ -104,7 +104,7 @@ def keep(setup: dict[str, Any], fds: tuple[int, int, int], request: dict[str, An
         die_with_parent()
         adopt_orphans()
         control = fds[0]
-        folder = Folder(setup["folder"])
+        folder = Folder(setup["folder"], setup["own_files"])
         while request["op"] != "done":
             body = read(control, size)
             if request["op"] == "load":
@@ -143,7 +143,7 @@ def enter(setup: dict[str, Any]) -> int:
     Landlock rules, or -1.
     """
     # Hanging up ends it too; but who inherited the host's end may hold on longer than the host.
-    if setup["folder"] is None:
+    if setup["own_files"]:
         die_with_parent()
     else:  # There is a folder to remove first, and no program that could send this signal.
         signal.signal(signal.SIGTERM, lambda *_: leave())
@@ -197,7 +197,7 @@ class Run:
         if argv[0] == "python":
             run_script(argv[1:], self.files[argv[1]])
         try:
-            os.execve(argv[0], argv, {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": WORK})
+            os.execve(argv[0], argv, {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.getcwd()})
         except OSError as error:
             os.write(2, f"{argv[0]}: {error.strerror}".encode())
             os._exit(127)

@@ -60,6 +60,7 @@ def launch(
     setup = {
         "uid": user,
         "folder": folder,
+        "own_files": False,
         "landlock": {"handled": _handled(abi), "rules": [*_rules(runtime, visible, abi), own]},
         "stdlib": runtime.stdlib,
         "tasks": 0 if user is not None else _tasks_of_user() + _OTHER_TASKS,
