@@ -40,6 +40,10 @@ def chat(prompts, completions, solution, **columns):
     assert prompts[0][0]["role"] == "user"
     return [float(gold in turns[0]["content"]) for turns, gold in zip(completions, solution)]
 
+def hangs(completions, **columns):
+    import time
+    time.sleep(60)
+
 def broken(completions, **columns):
     return completions[0]["content"]
 
@@ -216,6 +220,7 @@ def test_a_function_that_spoils_its_arguments_is_found(cli: Any, folder: Path) -
         (["nothing"], "no file nothing"),
         (["format", "--tasks", "gone.jsonl"], "gone.jsonl"),
         (["gym"], "give --tasks that suit it"),
+        (["rewards.py:hangs", "--seconds", "0.2", "--limit", "1"], "or give more --seconds"),
         (["math", "--pytest", "x.txt"], "ends in .py"),
         (["math", "--html", "no/x.html"], "no folder no"),
         (["math", "--rollouts", "gone"], "no such file or folder"),

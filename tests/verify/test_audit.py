@@ -382,3 +382,70 @@ def test_the_level_is_half_way_between_right_and_wrong() -> None:
     # Its own right answer is not paid: what the others' are counts.
     assert level((0.0, 0.0), [(0.0, 0.0), (1.0, 0.0), (1.0, 0.5)]) == 0.625
     assert level((0.3, 0.4), [(0.3, 0.4)]) == 0.3
+
+
+PROMPTED = r"Twice 21? Put the final answer in \boxed{}."
+
+
+def in_tag(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
+    return [
+        float(text.endswith(f"<answer>{gold}</answer>"))
+        for text, gold in zip(completions, answer, strict=True)
+    ]
+
+
+def places(found: Assessment) -> dict[str, bool]:
+    return {
+        each.case.attack: each.at_fault for each in found.findings if each.case.family == "place"
+    }
+
+
+def test_the_place_that_built_in_prompts_name_is_not_asked_of_a_reward_that_reads_another() -> None:
+    assert not any(places(audited(in_tag, ("integer",))).values())
+
+
+def test_the_place_that_a_users_prompt_names_must_be_read() -> None:
+    verifier = build(
+        VerifierConfig.model_validate(
+            {"kind": "function", "function": in_tag, "isolation": "inline"}
+        )
+    )
+    found = assess(Plan(verifier, [Example(problem("42", PROMPTED))], heavy=0))
+    assert places(found)["boxed"]
+    assert not places(found)["tag after a thought"]
+
+
+@pytest.mark.parametrize("rule", ["relative", "shortest_correct"])
+def test_a_reward_that_compares_within_the_group_is_asked_only_what_it_can_keep(rule: str) -> None:
+    rewards = ["math", {"kind": "length", "rule": rule, "weight": 0.2}]
+    verifier = build(VerifierConfig.model_validate({"rewards": rewards}))
+    pairs = [
+        (problem("42"), text)
+        for text in (r"\boxed{42}", r"It is \boxed{42}", r"\boxed{41}", r"Well, it is \boxed{41}")
+    ]
+    sample = [(pair, ask(verifier, pair)) for pair in pairs]
+    asked = repeated_calls(verifier, sample, 0, grouped=True)
+    assert [(each.name, each.passed) for each in asked] == [
+        ("deterministic", True), ("from threads", True),
+    ]  # fmt: skip
+    strict = {each.name: each.passed for each in repeated_calls(verifier, sample, 0)}
+    verifier.close()
+    assert not strict["alone or in a batch"]
+
+
+def test_threads_that_disagree_are_found_in_a_reward_that_compares_too() -> None:
+    calls = iter(range(10_000))
+
+    def drifts(completions: list[str], **columns: Any) -> list[float]:
+        return [float(next(calls)) if len(completions) > 1 else 0.0 for _ in completions]
+
+    verifier = build(
+        VerifierConfig.model_validate(
+            {"kind": "function", "function": drifts, "isolation": "inline"}
+        )
+    )
+    pairs = [(problem("42"), text) for text in ("a", "b")]
+    found = repeated_calls(verifier, [(pair, ask(verifier, pair)) for pair in pairs], 0, True)
+    assert {each.name: each.passed for each in found} == {
+        "deterministic": True, "from threads": False,
+    }  # fmt: skip

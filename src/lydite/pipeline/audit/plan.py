@@ -71,7 +71,7 @@ def audit_reward(
     try:
         plan = Plan(
             verifier, subject.examples, subject.by_value, request.seed, limits.seconds,
-            limits.workers,
+            limits.workers, grouped=subject.grouped,
         )  # fmt: skip
         probe = _probe(subject)
         assessment = assess(plan, progress, probe)

@@ -101,6 +101,9 @@ def report_of(
                      "paid as much as the right answer counts as accepted")  # fmt: skip
     else:
         notes.append(f"reads the answer: {', '.join(assessment.read)}")
+    if subject.grouped:
+        notes.append("it compares the completions of a problem: not asked whether they change "
+                     "each other's rewards")  # fmt: skip
     if not subject.by_value:
         notes.append("equal values in other forms are not held against it: it compares writing")
     return Report(

@@ -20,6 +20,7 @@ from lydite.verify.audit.kinds import kind_of
 from lydite.verify.audit.probe import ChatFunction
 from lydite.verify.compose import ComposedVerifier
 from lydite.verify.settings import FORM_ONLY, AnyReward, VerifierConfig, all_rewards
+from lydite.verify.text_config import LengthConfig
 from lydite.verify.verifier import build, verify_golds
 
 _OWN_PROBLEMS: dict[str, tuple[Kind, ...]] = {
@@ -85,6 +86,14 @@ class Subject:
         return any(reward.kind in _BY_VALUE for reward in all_rewards(self.config.rewards))
 
     @property
+    def grouped(self) -> bool:
+        """Whether it compares the completions of a problem with each other by design."""
+        return any(
+            isinstance(reward, LengthConfig) and reward.rule != "overlong"
+            for reward in all_rewards(self.config.rewards)
+        )
+
+    @property
     def functions(self) -> list[Any]:
         """The user's functions in it."""
         return [
@@ -119,6 +128,9 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
         notes.append(f"{len(examples)} of {len(problems)} problems")
     if all(isinstance(each, FORM_ONLY) for each in all_rewards(config.rewards)):
         notes.append("nothing in it compares with a reference: put a reward beside it that does")
+    if any(each.kind == "json" for each in all_rewards(config.rewards)):
+        notes.append("attacks are written as mathematics, text and programs: of what `json` has to "
+                     "accept only the reference as it is written says something")  # fmt: skip
     spelling = Spelling(config.model_dump(mode="json"))
     spelling, verifier = _started(config, spelling, examples, notes)
     try:
@@ -251,7 +263,10 @@ def _usable(
     usable = [example for example in examples if example.problem.id not in faults]
     if examples and not usable:
         fault = next(iter(faults.values()))
-        raise UserError(f"audit: no problem can be checked ({fault}); give --tasks that suit it")
+        remedy = "mend it, or give more --seconds" if "no result after" in fault else (
+            "give --tasks that suit it"
+        )  # fmt: skip
+        raise UserError(f"audit: no problem can be checked ({fault}); {remedy}")
     return usable
 
 

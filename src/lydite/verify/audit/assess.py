@@ -47,7 +47,8 @@ class Plan:
     ``by_value`` is whether the reward promises to accept what equals the reference in another
     form; without it such rewrites are left out. ``seconds`` is the limit of one completion,
     ``threads`` how many are asked about at once, ``heavy`` how many problems of a genre meet the
-    attacks that are long or costly.
+    attacks that are long or costly. ``grouped`` says that it compares the completions of a problem
+    with each other by design, so that what stands beside a completion may change its reward.
     """
 
     verifier: Verifier
@@ -57,6 +58,7 @@ class Plan:
     seconds: float = 5.0
     threads: int = 2
     heavy: int = 2
+    grouped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +271,11 @@ def _cases(plan: Plan, targets: Sequence[Target], readings: dict[Kind, _Reading]
 
 
 def _owed(target: Target, reading: _Reading) -> list[Wording]:
-    """The places that an answer may stand in: those that are read, and those that the prompt
-    names.
+    """The places that an answer may stand in: those that are read, and those that a prompt of the
+    user's names.
     """
+    if not target.example.binding:
+        return list(reading.said)
     prompt = "\n".join(message.content for message in target.problem.messages)
     named = [place for place in named_places(prompt) if _genre(target) == "text"]
     known = {wording.place for wording in reading.said}
@@ -314,7 +318,7 @@ def _behaviours(
     unpaid = [each for each in light if not each[1].reward][: SAMPLE - len(paid)]
     tell("behaviour", 0, 1)
     found = observed(done, plan.seconds)
-    found += repeated_calls(plan.verifier, [*paid, *unpaid], plan.seed)
+    found += repeated_calls(plan.verifier, [*paid, *unpaid], plan.seed, plan.grouped)
     found.append(repetition(plan.verifier, targets[:3]))
     found.append(inputs_kept(plan.verifier, [pair for pair, _ in [*paid, *unpaid]]))
     tell("behaviour", 1, 1)

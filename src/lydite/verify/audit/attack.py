@@ -30,11 +30,16 @@ class Want(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A problem, with answers known to be right or wrong beside its reference."""
+    """A problem, with answers known to be right or wrong beside its reference.
+
+    ``binding`` is whether the place that its prompt names for the answer has to be read. Nobody
+    chose the prompts of built-in problems for the reward that is audited with them.
+    """
 
     problem: Problem
     right: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    binding: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,13 @@ def _from(name: str, said: Sequence[str], total: int) -> Behaviour:
 
 
 def repeated_calls(
-    verifier: Verifier, sample: Sequence[tuple[Pair, Trial]], seed: int
+    verifier: Verifier, sample: Sequence[tuple[Pair, Trial]], seed: int, grouped: bool = False
 ) -> list[Behaviour]:
-    """The same completions again: alone, together, shuffled, beside their twins, from threads."""
+    """The same completions again: alone, together, shuffled, beside their twins, from threads.
+
+    With ``grouped``, for a reward that compares the completions of a problem, each alone and all in
+    the same batch only: what else stands in the batch may change its rewards.
+    """
     pairs = [pair for pair, _ in sample]
     before = [trial.reward for _, trial in sample]
     order = list(range(len(pairs)))
@@ -70,11 +74,17 @@ def repeated_calls(
         back = dict(zip(order, found, strict=True))
         return [back[index].reward for index in range(len(pairs))]
 
+    def batched() -> list[float | None]:
+        return [trial.reward for trial in together(verifier, pairs)]
+
     def threaded() -> list[float | None]:
+        expected = batched() if grouped else before
         with ThreadPoolExecutor(THREADS) as pool:
             asked = [pool.submit(together, verifier, pairs) for _ in range(THREADS)]
             results = [[trial.reward for trial in future.result()] for future in asked]
-        odd = next((result for result in results if not _equal(before, result)), None)
+        odd = next((result for result in results if not _equal(expected, result)), None)
+        if grouped:
+            return before if odd is None else odd
         return results[0] if odd is None else odd
 
     def beside_twins() -> list[float | None]:
@@ -84,11 +94,13 @@ def repeated_calls(
 
     checks: list[tuple[str, Callable[[], list[float | None]]]] = [
         ("deterministic", lambda: [ask(verifier, pair).reward for pair in pairs]),
-        ("alone or in a batch", lambda: [trial.reward for trial in together(verifier, pairs)]),
+        ("alone or in a batch", batched),
         ("any order", shuffled),
         ("beside its copies", beside_twins),
         ("from threads", threaded),
     ]
+    if grouped:
+        checks = [each for each in checks if each[0] in ("deterministic", "from threads")]
     found = []
     for name, check in checks:
         try:

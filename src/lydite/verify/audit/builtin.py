@@ -116,7 +116,12 @@ def builtin(kinds: Sequence[Kind] | None = None) -> list[Example]:
     """The built-in problems, of some kinds or all but programs and queries."""
     wanted = kinds or tuple(kind for kind, *_ in _ANSWERS)
     found = [
-        Example(_problem(f"{kind}-{number}", question + _PLACE, gold), tuple(right), tuple(wrong))
+        Example(
+            _problem(f"{kind}-{number}", question + _PLACE, gold),
+            tuple(right),
+            tuple(wrong),
+            binding=False,
+        )
         for number, (kind, question, gold, right, wrong) in enumerate(_ANSWERS)
         if kind in wanted
     ]
