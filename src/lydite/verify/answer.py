@@ -54,21 +54,30 @@ _BETWEEN_BOXES = re.compile(r"[\s$,;&]*(?:and|or|\\text\{\s*(?:and|or)\s*\})?[\s
 _PHRASES = re.compile(
     r"(?:\b(?:answers?|solutions?|correct\s+(?:option|choice)|respuesta|antwort|réponse|risposta)\b"
     r"(?:\s+to\b[^.\n]{0,60})?\**\s*(?:\bis\b|\bare\b|\bes\b|\bist\b|\best\b|=|:|：)"
+    r"(?:\s+(?:therefore|thus|hence|simply|just|then|indeed|exactly|equal\s+to)\b,?)?"
     r"|\bfinal\s+answer\b\**\s*\n|ответ\s*[:：]|정답(?:은)?|答え(?:は)?"
-    r"|答案(?:是|为|為|：|:|选)?|故选|(?<![回解作])答[：:]|####)\s*[:：]?\s*(?:\*\*)?",
+    r"|答案(?:是|为|為|：|:|选)?|[故此以应]选|(?:正确)?选项(?:是|为|：|:)|(?<![回解作])答[：:]|####)\s*[:：]?\s*(?:\*\*)?",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|です|\n")
 _AFTERTHOUGHT = re.compile(
-    r"(?:,?\s|\s*\()(?:because|since|which|where|as\s[a-z]+)\b.*|\s[-–—]+\s[A-Za-z]{2,}\s.*",
+    r",\s(?:not|rather\sthan|instead\sof)\s.*|(?:,?\s|\s*\()(?:because|since|which|where|as\s[a-z]+)\b.*|\s[-–—]+\s[A-Za-z]{2,}\s.*",
     re.DOTALL,
 )
 _SUM = re.compile(
     r"(?<![A-Za-z\d=])[-+*/×÷·().\d\s,$%]*\d\s*=\s*[-\d.,/$%]+(?:\s+[A-Za-z]+)?(?=[.!]?\Z)"
 )
+_IN_DOLLARS = re.compile(r"^\$([^$\s]|[^$\s][^$]{0,200}[^$\s])\$\s+([A-Za-z ]+)$")
+_HAN_SENTENCE = re.compile(r"[\u4e00-\u9fff,，]{1,20}?(-?\d[\d.,/]{0,20}[\u4e00-\u9fff]{0,8})")
+_HAN_HEDGE = re.compile("[不非或约至到少超]|小于|大于")
+_FORMULA = re.compile(r"\$([^$]{1,200})\$|\\\(([^$]{1,200}?)\\\)")
+_CONCLUDED = re.compile(
+    r"\b(?:is|are|equals|be|get|obtain)\s*:?\s*(?:\$([^$]{1,200})\$|\\\(([^$]{1,200}?)\\\))[.!*\s]*\Z"
+)
+_LABEL = re.compile(r"(?<![A-Za-z])(?!A\s[a-z])[A-J](?![A-Za-z'])")
 _DISPLAY = re.compile(r"(?:\\\[(.{1,4000}?)\\\]|\$\$(.{1,4000}?)\$\$)", re.DOTALL)
 _SIGNED_NUMBER = re.compile(
-    r"(?<![A-Za-z0-9_.])(?:[-−]\s?)?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
+    r"(?<![A-Za-z0-9_.])(?:[-−]\s?|–(?=\d))?(?:\\?\$|[€£¥])?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?(?:\\?%)?"
 )
 _DENIED = re.compile(
     r"(?:\b(?:not|never|at\s+(?:least|most)|(?:more|less|fewer|greater|other)\s+than)|n't"
@@ -77,7 +86,7 @@ _DENIED = re.compile(
 )
 _WORD = re.compile(r"(?<!\\)\b[A-Za-z]{2,}\b|[\u4e00-\u9fff]")
 _CHOSEN = re.compile(
-    r"\b(?:option|choice|answer)\s+\(?([A-J])\)?\s+is\s+(?:the\s+)?(?:correct|right|answer)\b",
+    r"\b(?:option|choice|answer)\s+\(?([A-J])\)?(?:\s+is\s+(?:the\s+)?(?:correct|right|answer)\b|[.*\s]*\Z)",
     re.IGNORECASE,
 )
 
@@ -260,7 +269,10 @@ def _announced_at(text: str, end: int) -> str:
     display = _DISPLAY.match(rest)
     if display is not None:
         return display[1] or display[2]
-    return _AFTERTHOUGHT.sub("", _SENTENCE_END.split(rest, maxsplit=1)[0]).replace("**", "")
+    said = _AFTERTHOUGHT.sub("", _SENTENCE_END.split(rest, maxsplit=1)[0]).replace("**", "")
+    if (han := _HAN_SENTENCE.fullmatch(said.strip())) and not _HAN_HEDGE.search(said):
+        return han[1]
+    return _IN_DOLLARS.sub(r"\1 \2", said.strip())
 
 
 def _stated_number(sentence: str, number: re.Match[str]) -> str:
@@ -288,8 +300,13 @@ def _closing_statement(text: str) -> str | None:
     sentences = [part for part in re.split(r"(?<=[.!?])\s+", line) if part.strip()]
     sentence = sentences[-1] if sentences else line
     chosen = _CHOSEN.search(sentence)
-    if chosen is not None:
+    if chosen is not None and len(set(_LABEL.findall(sentence))) == 1:
         return chosen[1]
+    if concluded := _CONCLUDED.search(sentence[-400:]):
+        return concluded[1] or concluded[2]
+    formulas = list(_FORMULA.finditer(sentence[-400:]))
+    if len(formulas) == 1 and not _SIGNED_NUMBER.search(_FORMULA.sub(" ", sentence[-400:])):
+        return formulas[0][1] or formulas[0][2]
     added = _SUM.search(sentence[-200:])
     if added is not None:
         return added[0].strip()

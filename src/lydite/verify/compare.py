@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -42,6 +43,7 @@ from lydite.verify.relation import (
     is_infinite,
     labelled,
     region,
+    totalled,
 )
 from lydite.verify.tokens import TooLarge, Unreadable
 from lydite.verify.unevaluated import left_to_do
@@ -92,6 +94,8 @@ class Comparison:
             return self._matrix(gold, answer)
         if isinstance(gold, Ratio) and isinstance(answer, Ratio):
             return self._ratio(gold, answer)
+        if isinstance(gold, Ratio):
+            return _quotient(gold, answer)
         if isinstance(gold, Based) or isinstance(answer, Based):
             return same_based(gold, answer)
         if isinstance(gold, Quantity | Expression) and isinstance(answer, Quantity | Expression):
@@ -111,10 +115,15 @@ class Comparison:
         ):
             if named := assignment(answer):
                 unsolved = "(" in named[0] and isinstance(gold, Quantity)
+                unsolved = unsolved and not _EVENT.fullmatch(named[0])
                 return gold, answer if unsolved else read_value(named[1])
             if (stated := labelled(answer)) is not None:
                 return gold, read_value(stated)
-            members = answer.members[1:] if NAME.fullmatch(answer.members[0]) else answer.members
+            if isinstance(gold, Quantity) and (stated := totalled(answer)) is not None:
+                return gold, read_value(stated)
+            ends = Relation((answer.members[0], answer.members[-1]), ("=",))
+            named_first = NAME.fullmatch(answer.members[0]) or totalled(ends)
+            members = answer.members[1:] if named_first else answer.members
             values = [read_value(member) for member in members]
             loose = replace(self, unevaluated=True)
             if all(loose.same(values[-1], value) for value in values[:-1]):
@@ -134,6 +143,8 @@ class Comparison:
             return False
         named_gold, named_answer = assignment(gold), assignment(answer)
         if named_gold and named_answer and named_gold[0] == named_answer[0]:
+            return self.same(read_value(named_gold[1]), read_value(named_answer[1]))
+        if named_gold and named_answer and _graphs(named_gold[0], named_answer[0]):
             return self.same(read_value(named_gold[1]), read_value(named_answer[1]))
         if named_gold and named_answer and "(" in named_gold[0] + named_answer[0]:
             return False
@@ -253,6 +264,7 @@ class Comparison:
             )
         gold, answer = without_names(gold, named_gold), without_names(answer, named_answer)
         unordered = ("", "{}")
+        gold, answer = _spread(gold), _spread(answer)
         if gold.brackets in unordered and answer.brackets in unordered:
             if "{}" in (gold.brackets, answer.brackets):
                 return self._bag(self._distinct(gold.items), self._distinct(answer.items))
@@ -303,6 +315,8 @@ class Comparison:
         """
         gold, answer = apart(gold, answer), apart(answer, gold)
         ours, theirs = powers(gold.unit), powers(answer.unit)
+        if theirs == (("degree", 1),) and isinstance(gold, Expression) and r"\pi" in gold.text:
+            return ours is not None and gold.unit == answer.unit and self._formula(gold, answer)
         if ours == (("degree", 1),) and isinstance(answer, Expression) and theirs is None:
             turned = Expression(f"({written(gold)})^{{\\circ}}")
             return self._number_or_formula(gold, answer) or self._formula(turned, answer)
@@ -375,6 +389,39 @@ class Comparison:
             ):
                 limit = max(limit, mpmath.mpf(1) / (2 * mpmath.mpf(10) ** number.places))
             return bool(limit and abs(known - written) <= limit)
+
+
+# P(A) = 1/2 is a value; f(x) = 0 may be what was to be solved.
+_EVENT = re.compile(r"[A-Z]\(\s*\w*[A-Z].*\)")
+_GRAPH = re.compile(r"y|[fgh]\(x\)")
+
+
+def _graphs(first: str, second: str) -> bool:
+    """Whether both name what is drawn over x: ``y`` and ``f(x)``."""
+    return "y" in (first, second) and all(map(_GRAPH.fullmatch, (first, second)))
+
+
+def _spread(items: Items) -> Items:
+    """A set or list with the two values of a ``±`` in it as items of its own."""
+    if items.brackets not in ("", "{}"):
+        return items
+    pairs = [
+        item.items if isinstance(item, Items) and not item.brackets else (item,)
+        for item in items.items
+    ]
+    return replace(items, items=tuple(one for pair in pairs for one in pair))
+
+
+def _quotient(ratio: Ratio, answer: Value) -> bool:
+    """The ratio 2:5 said as the fraction 2/5. The other way round 2:5 may be odds, and the
+    probability 2/7.
+    """
+    parts = [part.number.value for part in ratio.parts if isinstance(part, Quantity)]
+    if not isinstance(answer, Quantity) or answer.unit is not None or answer.number.percent:
+        return False
+    if len(ratio.parts) != 2 or len(parts) != 2 or not parts[1] or is_clock(ratio.text):
+        return False
+    return answer.number.value == parts[0] / parts[1]
 
 
 def left_open(gold: Value, answer: Value) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from lydite.verify.counting import counted
 from lydite.verify.tokens import FUNCTIONS, GREEK, Token, TooLarge, Unreadable, tokens
 
 MAX_CHARS = 600
@@ -61,6 +62,7 @@ def parse(text: str) -> Node:
     """
     if len(text) > MAX_CHARS:
         raise TooLarge(f"more than {MAX_CHARS} characters")
+    text = counted(text)
     try:
         return _Parser(text).whole()
     except RecursionError:

@@ -82,7 +82,7 @@ def grade(
     about references that the grammar does not know; it may raise :class:`UnreadableAnswer` (the
     outcome is ``unparseable``) or :class:`UnreadableReference` (``ungradable``).
     """
-    gold_text, answer_text = notation.normalise(gold), notation.normalise(answer)
+    gold_text, answer_text = map(_opened, map(notation.normalise, (gold, answer)))
     if not gold_text:
         return Decision(Outcome.UNGRADABLE, "the reference is empty")
     if not answer_text:
@@ -127,7 +127,12 @@ def _compared(
     gold_text: str, answer_text: str, comparison: Comparison, kind: AnswerType
 ) -> Decision:
     gold_text, answer_text = _one_parameter(gold_text, answer_text)
-    ours, theirs = _retyped(read_value(gold_text), kind), _retyped(read_value(answer_text), kind)
+    ours = _retyped(read_value(gold_text), kind)
+    if isinstance(ours, Items):
+        answer_text = (
+            _POINT.sub("", answer_text, count=1) if _POINT.match(answer_text) else answer_text
+        )
+    theirs = _retyped(read_value(answer_text), kind)
     if not _is(ours, kind):
         return Decision(Outcome.UNGRADABLE, f"the reference is no {kind}")
     if kind not in ("auto", "expression") and not _is(theirs, kind, answer=True):
@@ -135,6 +140,7 @@ def _compared(
     try:
         equal = comparison.same(ours, theirs) or (
             _GROUPED.fullmatch(gold_text) is not None
+            and ",0" not in gold_text
             and isinstance(theirs, Items)
             and comparison.same(_listed(gold_text), theirs)
         )
@@ -161,6 +167,20 @@ def _listed(text: str) -> Items:
     return Items(tuple(read_value(piece) for piece in text.split(",")))
 
 
+_SYSTEM = re.compile(r"\\begin\{(?:cases|aligned)\}(.*)\\end\{(?:cases|aligned)\}", re.DOTALL)
+_POINT = re.compile(r"[A-Z]'?\s*(?==?\s*\(.*\)$)=?")
+
+
+def _opened(text: str) -> str:
+    """A system of assignments as a list: ``x = 4, y = -7``."""
+    found = _SYSTEM.fullmatch(text)
+    rows = [row.replace("&", "").strip(" ,") for row in found[1].split("\\\\")] if found else []
+    rows = [row for row in rows if row]
+    listed = rows and all(re.fullmatch(r"[A-Za-z]\w*\s*=[^=<>]+", row) for row in rows)
+    return ", ".join(rows) if listed else text
+
+
+_CONSTANT = re.compile(r"\+\s*C$")
 _INTEGER = re.compile(
     r"\s*[,;(]?\s*(?:\\?(?:text|quad)\s*\{?\s*)?(?:where|for|with)?\s*(?:any|all|some)?\s*\}?\s*"
     r"([a-z])\s*\\in\s*(?:\\mathbb\s*\{?\s*)?Z\s*\}?\s*\)?$"
@@ -170,6 +190,10 @@ _INTEGER = re.compile(
 def _one_parameter(gold: str, answer: str) -> tuple[str, str]:
     """``kπ, k ∈ ℤ`` without its clause, the answer's letter being the reference's."""
     ours, theirs = _INTEGER.search(gold), _INTEGER.search(answer)
+    if _CONSTANT.search(gold) and not re.search(
+        r"C|\\", _CONSTANT.sub("", gold)[-1:] + answer[-1:]
+    ):
+        answer = re.sub(r"\+\s*[ck]$", "+ C", answer)
     if ours is None or (theirs is None and r"\in" in answer):
         return gold, answer
     gold = gold[: ours.start()]
@@ -305,9 +329,9 @@ def _retyped(value: Value, kind: AnswerType) -> Value:
     return value
 
 
-_CHOICE = re.compile(r"\(?([A-J])\)?")
+_CHOICE = re.compile(r"(?:(?:Option|Choice|Answer)\s*:?\s*)?\(?([A-J])\)?")
 _CHOSEN = re.compile(
-    r"(?:(?:option|choice|answer|选项|选)\s*:?\s*)?"
+    r"(?:(?:(?:the\s+)?(?:(?:correct|final)\s+)?(?:option|choice|answer)(?:\s+is)?|选项|选)\s*:?\s*)?"
     r"(?:\(\s*([A-J])\s*\)|([A-J])(?:[.:)]|\s*\Z))(.*)",
     re.DOTALL | re.IGNORECASE,
 )
@@ -337,9 +361,10 @@ def _letter_decision(gold: str, answer: str, stated: bool = False) -> Decision |
     if re.search(r"\(?\b[A-J]\b\)?[,.:)]|\([A-J]\)|\b(?:or|and|not)\b\s*\(?[A-J]\b", rest):
         return Decision(Outcome.WRONG, "the answer names more than one choice")
     letter, bracketed = chosen[1] or chosen[2], chosen[1] is not None
-    if letter.islower() and not bracketed and not stated and len(answer) == 1:
-        return None
     right = next(group for group in wanted.groups() if group)
+    small = letter.islower() and not bracketed and not stated and len(answer) == 1
+    if small and not (right in "ABCDE" and right.lower() == letter):
+        return None
     return Decision(Outcome.CORRECT if right.upper() == letter.upper() else Outcome.WRONG)
 
 

@@ -40,6 +40,14 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+        (r"\\(?:text|mathrm)\s*\{\s*(\\?\$|€|£|USD|Rs\.?)\s*\}", r"\1 "),
+        (r"\\(?:text|mathrm)\s*\{\s*(,|\^\{\\circ\})\s*\}", r"\1"),
+        (r"(?<=\d)\{\.\}(?=\d)", "."),
+        (
+            r"^\\(?:mathbf|vec|boldsymbol|bm|hat|overrightarrow)\s*\{?\s*([A-Za-z]{1,2})\s*\}?\s*=",
+            r"\1 =",
+        ),
+        (r"\\bigcup(?![A-Za-z])", r"\\cup "),
         (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*,?\s*(and|or|to)\s*,?\s*\}", r" \1 "),
         (
             r"\\(?:text|mathrm|textrm|operatorname\*?)\s*"
@@ -125,6 +133,7 @@ _WRAPPED = re.compile(
 _WRAPPED_DIGITS = re.compile(rf"\\(?:{_FONTS})\s*\{{\s*([-\d.,:/]+|[A-J](?:\s*,\s*[A-J])+)\s*\}}")
 TRAILING = " \t\n.,;:。，；！✓✔✅"
 _MARKUP = re.compile(r"[\\~{^]|\.\.")
+_INFINITY = re.compile(r"(?<=[-+(,\[\s])oo(?=[\s,)\]]|$)")
 _PLAIN_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:/\d+)?")
 
 
@@ -135,7 +144,7 @@ def normalise(text: str) -> str:
         return text
     if not text.isascii():
         text = _ascii(text)
-    text = strip_outer(text)
+    text = _INFINITY.sub(r"\\infty ", strip_outer(text))
     if _MARKUP.search(text):
         for pattern, replacement in _REPLACEMENTS:
             text = pattern.sub(replacement, text)

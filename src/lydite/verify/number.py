@@ -76,7 +76,7 @@ _TRAILING_PERIOD = re.compile(
 # Points group only where there are two of them, or a comma follows with the decimals.
 _EUROPEAN = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:[. ]\d{3})+,\d{1,2}")
 _CURRENCY = re.compile(r"^([+-]?)\s*(?:US|CA|AU|HK)?(?:\\?\$|€|£|¥|₹|USD(?![A-Za-z]))\s*")
-_NEGATIVE = re.compile(r"^(?:\\text\s*\{)?\s*(?:negative|minus)\s*\}?\s+", re.IGNORECASE)
+_NEGATIVE = re.compile(r"^(?:\\text\s*\{)?\s*(?:negative|minus)(?:\s*\}\s*|\s+)", re.IGNORECASE)
 _MAGNITUDES = {
     "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
     "dozen": 12, "万": 10**4, "亿": 10**8, "千": 10**3, "百": 100, "百万": 10**6, "千万": 10**7,

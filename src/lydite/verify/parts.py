@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from fractions import Fraction
 from math import gcd
 
@@ -35,7 +36,7 @@ def same_words(gold: Value, answer: Value) -> bool:
     """Whether two texts say the same; around one "and", in either order."""
     if not (isinstance(gold, Words | Expression) and isinstance(answer, Words | Expression)):
         return False
-    ours, theirs = _bare_words(gold.text), _bare_words(answer.text)
+    ours, theirs = (_SAYINGS.get(w, w) for w in map(_bare_words, (gold.text, answer.text)))
     if " and " in ours and " and " in theirs:
         return sorted(ours.split(" and ")) == sorted(theirs.split(" and "))
     return bool(ours) and ours == theirs
@@ -43,7 +44,8 @@ def same_words(gold: Value, answer: Value) -> bool:
 
 def _bare_words(text: str) -> str:
     """Without articles, points, commas and ordinal endings: ``March 5th`` is ``march 5``."""
-    plain = notation.plain_words(text).replace(",", " ").replace("-", " ")
+    plain = notation.plain_words(text).replace("-infty", "negative infinity")
+    plain = plain.replace(",", " ").replace("-", " ")
     plain = plain.replace("solutions", "solution")
     plain = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", re.sub(r"\b([ap])\.m\.?", r" \1m", plain))
     plain = re.sub(r"(?<=\d)(?=[ap]m\b)", " ", plain)
@@ -52,6 +54,18 @@ def _bare_words(text: str) -> str:
     )
 
 
+_SAYINGS = {
+    saying: sayings[0]
+    for sayings in (
+        ["no solution", "no real solution", "there is no solution", "there are no solution",
+         "there is no real solution", "there are no real solution", "no solution exists",
+         "no solution exist", "no real solution exist", "empty set", "emptyset"],
+        ["infinite", "infinitely many", "infinitely many solution", "infinite solution", "infty",
+         "there are infinitely many solution", "infinite number of solution", "infinity"],
+        ["does not exist", "dne", "doesn't exist", "doesnt exist", "limit does not exist"],
+    )
+    for saying in sayings
+}  # fmt: skip
 _ARTICLES = ("the", "a", "an")
 
 
@@ -65,6 +79,8 @@ def same_based(gold: Value, answer: Value) -> bool:
 def _digits(value: Value) -> str | None:
     if isinstance(value, Based):
         return value.digits
+    if isinstance(value, Expression) and re.fullmatch("[0-9A-Fa-f]{1,40}", value.text):
+        return value.text.upper()
     whole = isinstance(value, Quantity) and value.number.value.denominator == 1
     return str(value.number.value) if whole and isinstance(value, Quantity) else None
 
@@ -113,6 +129,7 @@ def is_comma_number(number: Quantity, items: Items) -> bool:
 
 def same_choices(letters: str, items: Items) -> bool:
     """``AC`` against ``A, C``."""
+    letters = re.sub(r"\band\b|[\s,()&]", "", letters).upper()
     listed = [getattr(item, "text", "").strip("()").upper() for item in items.items]
     return (
         re.fullmatch(r"[A-J]{2,6}", letters) is not None
@@ -137,7 +154,13 @@ def without_names(items: Items, named: dict[str, Value]) -> Items:
     that order.
     """
     if named:
-        return Items(tuple(named.values()), items.brackets or "()")
+        letters = "".join(sorted(named))
+        if all(name.startswith(letters[0] + "_") for name in named):  # x_1 = 1, x_2 = 3: a list
+            return Items(tuple(named.values()), items.brackets)
+        # Named in the order of the alphabet wherever that is the usual one.
+        usual = len(letters) == len(named) and letters in string.ascii_lowercase
+        ordered = [named[name] for name in (letters if usual else named)]
+        return Items(tuple(ordered), items.brackets or "()")
     parts = [assignment(item) for item in items.items]
     names = {part[0] for part in parts if part is not None}
     if len(names) != 1 or (None in parts and parts[0] is None):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from lydite.verify import notation
+from lydite.verify.number import Number, read_number
 from lydite.verify.value import (
+    BOUND,
     NAME,
     Expression,
     Items,
@@ -20,7 +23,8 @@ from lydite.verify.value import (
 
 _LABEL = re.compile(
     r"(?:m\s*)?\\angle\s*\{?[A-Za-z]{1,3}\}?|\|?[A-Z]{2,4}\|?|\[[A-Z]{3,4}\]|\\overline\s*\{[A-Z]{2}\}"
-    r"|[A-Za-z]'?\(\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\)|[A-Za-z]_\{?[\w\\ ]+\}?"
+    r"|\\?Pr?\s*\([^()=]{1,60}\)|[A-Za-z]'?\(\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\)"
+    r"|[A-Za-z]_\{?[\w\\ ]+\}?"
     r"|\\text\s*\{[A-Za-z ]+\}|[A-Za-z]{3,}(?: [A-Za-z]+){0,4}"
 )
 
@@ -34,6 +38,24 @@ def labelled(value: Value) -> str | None:
     if len(value.members) != 2 or not _LABEL.fullmatch(value.members[0]):
         return None
     return value.members[1]
+
+
+_TOTAL = re.compile(
+    r"(?:[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?(?:\^\{?\d\}?)?)(?:\s*[-+]?\s*"
+    r"[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?(?:\^\{?\d\}?)?)+"
+)
+
+
+def totalled(value: Relation) -> str | None:
+    """What ``m + n = 5`` or ``f(1) + f(2) = 5`` says of a total of several unknowns, which the
+    problem then asked for. Of one unknown it would be an equation left to solve, as ``… = 0`` is.
+    """
+    left, right = value.members[0], value.members[-1]
+    number = read_number(right)
+    if value.operators != ("=",) or number is None or not number.value:
+        return None
+    terms = set(re.findall(r"[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?", left))
+    return right if _TOTAL.fullmatch(left) and len(terms) > 1 else None
 
 
 def assignment(value: Value) -> tuple[str, str] | None:
@@ -81,6 +103,9 @@ _REALS = re.compile(
 )
 
 
+_POSITIVE = re.compile(r"(?:\\mathbb\s*\{?\s*R\s*\}?|\\R)\s*(?:\^\s*\{?\+\}?|_\s*\{\s*>\s*0\s*\})")
+
+
 def is_infinite(value: Value) -> bool:
     """Whether it is ∞ or −∞."""
     return isinstance(value, Expression) and re.sub(r"[\s{}()+]", "", value.text) in (
@@ -113,15 +138,56 @@ def _spoken_line(value: Value) -> Region | None:
 
 def _line(text: str) -> Region | None:
     """ℝ, or ℝ without some points."""
+    if _POSITIVE.fullmatch(text.strip()):
+        zero = Quantity(Number(Fraction(0)))
+        return Region(None, (Interval(zero, _INFINITY, False, False),))
     whole, *rest = text.split(r"\setminus", 1)
-    if not _REALS.fullmatch(notation.open_text(whole.strip())):
+    if _REALS.fullmatch(notation.open_text(whole.strip())):
+        line = Region(None, (), ())
+    elif rest and (kept := region(read_value(whole))) is not None and kept.intervals:
+        line = kept
+    else:
         return None
     if not rest:
-        return Region(None, (), ())
+        return line
     removed = read_value(rest[0])
     if isinstance(removed, Items) and removed.brackets == "{}":
-        return Region(None, (), removed.items)
-    return None
+        return _without(line, removed.items)
+    gone = region(removed)
+    if line.intervals or gone is None or len(gone.intervals) != 1:
+        return None
+    low, high = gone.intervals[0].low, gone.intervals[0].high
+    below = Interval(_NEGATIVE_INFINITY, low, False, not gone.intervals[0].low_closed)
+    above = Interval(high, _INFINITY, not gone.intervals[0].high_closed, False)
+    return Region(None, tuple(
+        one for one, end in ((below, low), (above, high)) if not is_infinite(end)
+    ))  # fmt: skip
+
+
+def _without(place: Region, points: tuple[Value, ...]) -> Region | None:
+    """A region without some points: plain numbers, where it is not the whole line."""
+    if not place.intervals:
+        return Region(place.name, (), (*place.split_at, *points))
+    intervals = list(place.intervals)
+    for point in points:
+        if not isinstance(point, Quantity):
+            return None
+        found = next((one for one in intervals if _inside(point, one)), None)
+        if found is not None:
+            at = intervals.index(found)
+            intervals[at : at + 1] = [
+                replace(found, high=point, high_closed=False),
+                replace(found, low=point, low_closed=False),
+            ]
+    return Region(place.name, tuple(intervals))
+
+
+def _inside(point: Quantity, interval: Interval) -> bool:
+    """Whether a number lies between the ends, as far as these are plain numbers."""
+    low, high = interval.low, interval.high
+    above = not isinstance(low, Quantity) or low.number.value < point.number.value
+    below = not isinstance(high, Quantity) or point.number.value < high.number.value
+    return above and below
 
 
 def _bracketed(value: Items) -> Region | None:
@@ -146,15 +212,26 @@ def _combined(value: Items) -> Region | None:
     """``x < 2 or x > 3`` is a union; ``x > 1 and x < 3`` one interval; ``x ≠ 1, x ≠ 2`` a line
     without points.
     """
-    if not all(isinstance(item, Relation) for item in value.items):
+    items = [
+        item
+        for item in value.items
+        if not (isinstance(item, Expression) and _REALS.fullmatch(item.text.strip()))
+    ]
+    if not items or not all(isinstance(item, Relation) for item in items):
         return None
-    parts = [region(item) for item in value.items]
+    parts = [region(item) for item in items]
     found = [part for part in parts if part is not None]
     if len(found) != len(parts) or len({part.name for part in found}) != 1:
         return None
     name = found[0].name
     if all(part.split_at for part in found):
         return Region(name, (), tuple(point for part in found for point in part.split_at))
+    points = tuple(point for part in found for point in part.split_at)
+    rest = [part for part in found if not part.split_at]
+    if points:
+        return _without(rest[0], points) if len(rest) == 1 and not value.joined else None
+    if len(found) == 1:
+        return found[0]
     intervals = [one for part in found for one in part.intervals]
     if len(intervals) != len(found):
         return None
@@ -177,9 +254,11 @@ def _bounded(value: Relation) -> Region | None:
     members, operators = value.members, value.operators
     if operators == ("!=",) and NAME.fullmatch(members[0]):
         points = [read_value(piece) for piece in split(members[1], (",", " and ", " or "))]
-        return Region(notation.squeeze(members[0]), (), tuple(points))
+        return Region(_variable(members[0]), (), tuple(points))
     if not set(operators) <= {"<", "<=", ">", ">="}:
         return None
+    if len(members) == 2 and (around := _around(members[0], operators[0], members[1])):
+        return around
     if operators[0] in (">", ">="):
         members, operators = members[::-1], tuple(FLIP[operator] for operator in operators[::-1])
     if not set(operators) <= {"<", "<="} or len(members) not in (2, 3):
@@ -196,8 +275,39 @@ def _bounded(value: Relation) -> Region | None:
     else:
         return None
     if is_infinite(low) and is_infinite(high):
-        return Region(notation.squeeze(name), (), ())
+        return Region(_variable(name), (), ())
     interval = Interval(
         low, high, closed[0] and not is_infinite(low), closed[1] and not is_infinite(high)
     )
-    return Region(notation.squeeze(name), (interval,))
+    return Region(_variable(name), (interval,))
+
+
+def _variable(name: str) -> str | None:
+    return None if name == BOUND else notation.squeeze(name)
+
+
+_DISTANCE = re.compile(rf"\|\s*({NAME.pattern}|x_\{{bound\}})\s*(?:([-+])\s*([\d./]+))?\s*\|")
+
+
+def _around(left: str, operator: str, right: str) -> Region | None:
+    """``|x| < 3`` is (-3, 3) and ``|x - 1| > 2`` what lies beyond -1 and 3."""
+    found = _DISTANCE.fullmatch(left)
+    if found is None:
+        return None
+    reach = read_number(right)
+    if reach is not None and reach.value > 0:
+        middle = read_number(found[3] or "0")
+        if middle is None:
+            return None
+        at = middle.value if found[2] == "-" else -middle.value
+        low, high = (Quantity(Number(at + side * reach.value)) for side in (-1, 1))
+        ends: tuple[Value, Value] = (low, high)
+    elif reach is None and not found[3]:
+        ends = (Expression(f"-({right})"), Expression(right))
+    else:
+        return None
+    name, closed = _variable(found[1]), operator in ("<=", ">=")
+    if operator in ("<", "<="):
+        return Region(name, (Interval(*ends, closed, closed),))
+    below = Interval(_NEGATIVE_INFINITY, ends[0], False, closed)
+    return Region(name, (below, Interval(ends[1], _INFINITY, closed, False)))

@@ -107,13 +107,16 @@ _WORD_UNIT = re.compile(
     r"(?:(?<=[\d}\)!])\s*|(?<=\\pi)\s+)"
     r"((?:[A-Za-z]+\.?(?:\s?\^\s?(?:\{-?\d\}|\d))?(?:\s*/\s*|\s+per\s+|[. ]+)?){1,6})$"
 )
-_HAN_UNIT = re.compile(r"(?<=[\d}%])\s*([\u4e00-\u9fff]{1,8})$")
+_HAN_UNIT = re.compile(r"(?<=[\d}%])\s*\(?([\u4e00-\u9fff]{1,8})\)?$")
+_MINUTES = re.compile(r"(\d{1,3})\s*\^\{\\circ\}\s*(\d{1,2})\s*'(?:\s*(\d{1,2})\s*'')?")
+_EACH = re.compile(r"\s*(?:\\text\s*\{\s*(?:per [a-z]+|each)\s*\}|\s(?:per [a-z]+|each))$")
 _SIGN_UNIT = re.compile(
-    r"^([+-]?\s*)(?:US|CA|AU|HK)?(\\?\$|€|£|¥|₹|USD(?=[\s\d]))\s*(?=[-+\d.\\(])"
+    r"^([+-]?\s*)(?:US|CA|AU|HK)?(\\?\$|€|£|¥|₹|USD(?=[\s\d])|Rs\.?(?=[\s\d]))\s*(?=[-+\d.\\(])"
 )
 _SIGN_AFTER = re.compile(r"(?<=\d)\s*(\\\$|\$|€|£|¥|₹|¢|USD|EUR|GBP)$")
 _SIGNS = {"$": "dollar", "€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee", "¢": "cent",
-          "USD": "dollar", "EUR": "euro", "GBP": "sterling"}  # fmt: skip
+          "USD": "dollar", "Rs": "rupee", "Rs.": "rupee", "EUR": "euro",
+          "GBP": "sterling"}  # fmt: skip
 _GRID = re.compile(
     r"(?:\\?[(\[|])?\s*\\begin\{(?:[pbB]?matrix|smallmatrix|array)\}(?:\s*\{[lcr| ]*\})?(.*)"
     r"\\end\{(?:[pbB]?matrix|smallmatrix|array)\}\s*(?:\\?[)\]|])?",
@@ -121,16 +124,19 @@ _GRID = re.compile(
 )
 _BASED = re.compile(
     r"\(?([0-9A-Fa-f]+)\)?_(?:\{?\(?(?:\\text\{)?(\d{1,2})\}{0,2}\)?\}?"
+    r"|\{?(?:\\text\{)?base\}?(\d{1,2})\}{0,2}"
     r"|\{?(?:\\text\{)?(two|three|five|seven|eight|ten|sixteen)\}{0,2})"
 )
 _BASES = {"two": 2, "three": 3, "five": 5, "seven": 7, "eight": 8, "ten": 10, "sixteen": 16}
 _BASE_WORDS = re.compile(
-    r"([0-9A-Fa-f]+)\s*(?:\\text\{)?\s*\(?\s*(?:in\s+)?base[\s-]*(\d{1,2})\s*\)?\s*\}?"
+    r"([0-9A-Fa-f]+)\s*(?:\\text\{)?\s*\(?\s*(?:in\s+)?base[\s-]*\}?\s*(\d{1,2})\s*\)?\s*\}?"
 )
-_MEMBER = re.compile(rf"^\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\\in\s*(?=[(\[\]{{\\])")
+_MEMBER = re.compile(rf"^\s*\(?\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\)?\s*\\in\s*(?=[(\[\]{{\\])")
 _BUILDER = re.compile(
-    rf"\\\{{\s*({_NAME})\s*(?:\\in\s*(?:\\mathbb\s*\{{?R\}}?|\\R)\s*)?(?:\||:)\s*(.+?)\s*\\\}}"
+    rf"\\?\{{\s*({_NAME})\s*(?:\\in\s*(?:\\mathbb\s*\{{?R\}}?|\\R)\s*)?(?:\||:)\s*(.+?)\s*\\?\}}"
 )
+# The variable of a set of numbers: any name is as good.
+BOUND = "x_{bound}"
 _ORDINAL = re.compile(
     r"(\d+)\s*(?:\^\s*\{?\s*)?(?:\\(?:text|mathrm)\s*\{)?\s*(?:st|nd|rd|th)\s*\}{0,2}"
 )
@@ -138,8 +144,18 @@ _SEPARATORS = (",", ";", " and ", " or ", r"\lor ", r"\vee ", r"\cup ")
 _APPROXIMATELY = re.compile(
     r"^(?:\\approx|\\sim|\\simeq|=|\\Rightarrow|\\therefore)(?![A-Za-z])\s*"
 )
+_SAYS = (
+    r"(?:the\s+)?(?:(?:final|correct)\s+)?(?:answers?|points?|vertex|cent(?:er|re)"
+    r"|solution(?:s| set)?|interval|domain|range|values?|coordinates|total(?=\s*:)"
+    r"|area|volume|probability)"
+    r"\s*(?:is|are)?\s*[:=]?"
+)
+_SAID = re.compile(
+    rf"{_FONT}\s*\{{\s*(?:{_SAYS}\s+|[A-Za-z]\s*=\s*)(-?[\d.,/]+|-?\d+\s+[a-z]+)\s*\}}",
+    re.IGNORECASE,
+)
 _APPROXIMATED = re.compile(
-    r"^\\text\s*\{\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is)?\s*:?\s*\}|"
+    rf"^\\text\s*\{{\s*{_SAYS}\s*\}}|"
     r"^(?:\\text\s*\{)?\s*(?:approximately|approx\.?|about|roughly|around|exactly)\s*\}?\s*(?=[-\d\\$.])"
     r"|\s*(?:\\text\s*\{)?\s*\(approx(?:imately|\.)?\)\s*\}?$",
     re.IGNORECASE,
@@ -159,6 +175,7 @@ def read_value(text: str, depth: int = 0) -> Value:
     :class:`Expression`.
     """
     text = _APPROXIMATED.sub("", _APPROXIMATELY.sub("", _MEMBER.sub("", text)))
+    text = _APPROXIMATELY.sub("", text)
     text = notation.strip_outer(_exactly(text))
     if depth > MAX_DEPTH:
         return Expression(text)
@@ -168,8 +185,13 @@ def read_value(text: str, depth: int = 0) -> Value:
     number = read_number(text)
     if number is not None:
         return Quantity(number)
-    if notation.plain_words(text) in ("infinity", "infty", "+infty", "+infinity"):
+    plain = notation.plain_words(text)
+    if plain in ("infinity", "infty", "+infty", "+infinity"):
         return Expression(r"\infty")
+    if plain in ("negative infinity", "minus infinity", "-infinity"):
+        return Expression(r"-\infty")
+    if said := _SAID.fullmatch(text):
+        return read_value(said[1], depth + 1)
     return _compound(text, depth) or _measured(text) or _words(text) or Expression(text)
 
 
@@ -183,6 +205,7 @@ def _exactly(text: str) -> str:
 
 def _money(text: str) -> Quantity | None:
     found = _SIGN_UNIT.search(text)
+    text = _EACH.sub("", text) if found is not None else text
     rest, sign = text, ""
     if found is not None:
         rest, sign = found[1] + text[found.end() :], found[2]
@@ -197,11 +220,14 @@ def _compound(text: str, depth: int) -> Value | None:
     if grid := _matrix(text, depth):
         return grid
     if builder := _BUILDER.fullmatch(text):
+        name = rf"(?<![A-Za-z\\]){re.escape(builder[1])}(?![A-Za-z])"
         inner = read_value(builder[2], depth + 1)
+        if "=" not in re.sub("[<>!]=", "", builder[2]):
+            inner = read_value(re.sub(name, lambda _: BOUND, builder[2]), depth + 1)
         if isinstance(inner, Relation | Items):
             return inner
-    if _TIME.fullmatch(text):
-        return Words(notation.plain_words(text))
+    if sixtieths := _sixtieths(text):
+        return sixtieths
     if grouped := _GROUPED_FIRST.match(text):
         text = grouped[0].replace(",", "") + text[grouped.end() :]
         return read_value(text, depth + 1)
@@ -213,13 +239,21 @@ def _compound(text: str, depth: int) -> Value | None:
         return Items(items, "", joined, text)
     if r"\cup" in text and len(parts := split(text, (r"\cup",))) > 1:
         return Union(tuple(read_value(part, depth + 1) for part in parts))
-    if relation := _relation(text):
-        return relation
-    if signs := _plus_minus(text, depth):
-        return signs
+    if found := _relation(text) or _plus_minus(text, depth):
+        return found
     if len(parts := split(text, (":", " to "))) in (2, 3):
         return Ratio(tuple(read_value(part, depth + 1) for part in parts), text.replace(" ", ""))
     return _based(text) or _bracketed(text, depth)
+
+
+def _sixtieths(text: str) -> Value | None:
+    """A time of day, or an angle in degrees and minutes."""
+    if _TIME.fullmatch(text):
+        return Words(notation.plain_words(text))
+    if (angle := _MINUTES.fullmatch(text)) is None:
+        return None
+    turns = int(angle[1]) + Fraction(60 * int(angle[2]) + int(angle[3] or 0), 3600)
+    return Quantity(Number(turns), read_unit("degree", wrapped=True))
 
 
 def _carried(pieces: list[str]) -> list[str]:
@@ -233,7 +267,9 @@ def _carried(pieces: list[str]) -> list[str]:
 def _plus_minus(text: str, depth: int) -> Items | None:
     """The two values of ``1 ± √2``; with ∓ in it, that sign is the other one."""
     text = text.replace("+/-", r"\pm ").replace("+-", r"\pm ")
-    if text.count(r"\pm") != 1 or text.count(r"\mp") > 1:
+    text = text if r"\pm" in text else text.replace(r"\mp", r"\pm")
+    inside = text.startswith(r"\{") and text.endswith(r"\}")
+    if inside or text.count(r"\pm") != 1 or text.count(r"\mp") > 1:
         return None
     return Items(
         tuple(
@@ -248,11 +284,36 @@ def _based(text: str) -> Based | None:
     match = words or _BASED.fullmatch(text.replace(" ", ""))
     if match is None:
         return None
-    base = int(match[2]) if match[2] else _BASES[match[3]]
+    digits = next((group for group in match.groups()[1:] if group), "")
+    base = int(digits) if digits.isdigit() else _BASES[digits]
     return Based((match[1].lstrip("0") or "0").upper(), base)
 
 
 def _matrix(text: str, depth: int) -> Matrix | None:
+    grid = _grid(text, depth)
+    at = text.find(r"\begin{")
+    if grid is not None or at <= 0:
+        return grid
+    factor = read_number(text[:at].strip().removesuffix(r"\cdot").strip().removesuffix("*"))
+    grid = _grid(text[at:], depth)
+    return None if grid is None or factor is None else _times(factor.value, grid)
+
+
+def _times(factor: Fraction, grid: Matrix) -> Matrix:
+    """A matrix with a number before it."""
+
+    def cell(value: Value) -> Value:
+        if isinstance(value, Quantity):
+            return Quantity(Number(factor * value.number.value), value.unit)
+        if not isinstance(value, Expression):
+            return value
+        scale = f"\\frac{{{factor.numerator}}}{{{factor.denominator}}}"
+        return Expression(f"{scale} \\cdot ({value.text})")
+
+    return Matrix(tuple(tuple(map(cell, row)) for row in grid.rows))
+
+
+def _grid(text: str, depth: int) -> Matrix | None:
     match = _GRID.fullmatch(text)
     if match is not None:
         rows = [
