@@ -12,10 +12,11 @@ from lydite.verify.math import grade, refuse_algebra
 
 CASES = {
     "combinations": [
-        (r"\binom{8}{3}", ["C_8^3", r"{}_8C_3", "_8C_3", "^8C_3", r"{}^8C_3", "C^3_8", r"\mathrm{C}_8^3", "C(8,3)", r"\dbinom83", r"{8 \choose 3}", r"\frac{8!}{5!\,3!}", "56"], ["C_8^4", "C_9^3", "{}_8P_3", "A_8^3", "336"]),
+        (r"\binom{8}{3}", ["C_8^3", r"\binom83", r"\binom8{3}", r"{}_8C_3", "_8C_3", "^8C_3", r"{}^8C_3", "C^3_8", r"\mathrm{C}_8^3", "C(8,3)", r"\dbinom83", r"{8 \choose 3}", r"\frac{8!}{5!\,3!}", "56"], ["C_8^4", "C_9^3", "{}_8P_3", "A_8^3", "336"]),
         ("336", ["P(8,3)", "A_8^3", "_8P_3", r"{}_8P_3", r"\frac{8!}{5!}"], ["C_8^3", "P(8,2)"]),
         (r"\binom{n}{k}", ["C_n^k", "C(n,k)", r"{}_nC_k"], ["C_n^m", "C_n^n"]),
         (r"\binom62", [r"\frac{A_6^2}{2!}", "C_6^2"], ["C_6^3"]),
+        ("56", [r"\binom83", r"\binom{8}3"], [r"\binom84", r"\binom38"]),
         ("C_1", ["C_1"], ["C_2", "C_1^2"]),
     ],
     "distances": [
