@@ -35,9 +35,11 @@ class Config(BaseModel):
 C = TypeVar("C", bound=Config)
 
 
-def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def load_yaml(
+    path: Path, overrides: Sequence[str] = (), list_key: str | None = None
+) -> dict[str, Any]:
     """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index),
-    interpolation resolved.
+    interpolation resolved. With ``list_key`` a file that is a list comes back under that key.
 
     Raises:
         UserError: the file is missing or not YAML, or an override is not ``key=value``.
@@ -66,6 +68,8 @@ def load_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         plain = OmegaConf.to_container(tree, resolve=True)
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {_one_line(error)}") from error
+    if list_key is not None and isinstance(plain, list):
+        return {list_key: plain}
     if not isinstance(plain, dict):
         raise UserError(
             f"{path}: expected `key: value` lines at the top, got {type(plain).__name__}"

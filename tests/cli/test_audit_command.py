@@ -257,3 +257,16 @@ def test_rollouts_on_which_two_graders_disagree(cli: Any, folder: Path) -> None:
     assert pair["accepted"] and pair["times"] == 2 and pair["completion"] == texts[0]
     assert "this reward only" in (folder / "found.html").read_text()
     assert "not what the run recorded" not in result.stdout
+
+
+@pytest.mark.parametrize("under", ["", "verifier:\n"])
+def test_a_file_of_settings_may_be_a_list_as_it_stands_in_a_recipe(
+    cli: Any, folder: Path, under: str
+) -> None:
+    (folder / "sum.yaml").write_text(under + "- math\n- {kind: format, weight: 0.2}\n")
+    line = json.dumps({"gold": "42", "completion": r"\boxed{42}", "expected": True})
+    (folder / "one.jsonl").write_text(line + "\n")
+    tried = cli("verify", "--verifier", "sum.yaml", "--input", "one.jsonl")
+    assert tried.exit_code == 0, tried.stderr
+    audited = cli("audit", "sum.yaml", "--limit", 1, "--show", 0)
+    assert "sum.yaml: grade A" in audited.stdout, audited.stderr

@@ -159,3 +159,11 @@ def test_hostile_texts_cost_no_more_than_their_length(unit: str) -> None:
 def test_mistakes_in_the_settings_are_one_line() -> None:
     with pytest.raises(UserError, match=r"constraints\.words: give min, max or both"):
         validate(VerifierConfig, {"kind": "instruction", "constraints": {"words": {}}})
+
+
+@pytest.mark.parametrize("name", ["words", "sentences", "bullets"])
+@pytest.mark.parametrize("value", ["many", "3", True, 2.5, [1, 2]])
+def test_a_count_that_is_no_count_is_told_what_to_give(name: str, value: object) -> None:
+    settings = {"kind": "instruction", "constraints": {name: value}}
+    with pytest.raises(UserError, match=rf"{name}: give a number, or such as {{min: 2, max: 5}}"):
+        validate(VerifierConfig, {"rewards": settings}, "verifier")

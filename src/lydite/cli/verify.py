@@ -111,7 +111,7 @@ def _config(verifier: str, seconds: float | None, workers: int | None) -> Verifi
 
 def _section(path: Path) -> Mapping[str, object]:
     """What a file says of the verifier: under ``verifier:`` in a recipe, or by itself."""
-    loaded = load_yaml(path)
+    loaded = load_yaml(path, list_key="verifier")
     if "verifier" not in loaded and "stages" in loaded:
         raise UserError(
             f"--verifier {path}: the recipe has no `verifier:`, so it uses math; "

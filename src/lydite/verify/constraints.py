@@ -25,6 +25,8 @@ class Count(Config):
     def _exact(cls, value: Any) -> Any:
         if isinstance(value, int) and not isinstance(value, bool):
             return {"min": value, "max": value}
+        if not isinstance(value, Mapping | Count):
+            raise ValueError(f"give a number, or such as {{min: 2, max: 5}}, not {value!r:.40}")
         return value
 
     @model_validator(mode="after")

@@ -155,7 +155,7 @@ def _find(request: Request) -> tuple[Mapping[str, Any], list[Problem] | None]:
     if named:
         return {"rewards": target}, _problems(request, {})
     path = Path(target)
-    loaded = load_yaml(path if path.is_file() else find_recipe(target))
+    loaded = load_yaml(path if path.is_file() else find_recipe(target), list_key="verifier")
     if "stages" in loaded:
         return _of_recipe(loaded, request)
     inner = loaded.get("verifier", loaded)
