@@ -4,37 +4,28 @@ step's tokens.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.scoring import score
 from lydite.ops.linear import fast_products
 from lydite.train.batching import fill
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
+from lydite.train.passes import Passes, PassesConfig
 
 
-class SFTConfig(Config):
+class SFTConfig(PassesConfig):
     """How much of what is shown to the model at once."""
 
-    steps: int | None = Field(None, ge=1, description="Optimiser steps; give this or epochs.")
-    epochs: float | None = Field(
-        None, gt=0, description="Passes over the examples; give this or steps."
-    )
-    batch_size: int = Field(32, ge=1, description="Examples per optimiser step.")
-    tokens_per_micro_batch: int = Field(
-        4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
-    )
     loss_on: Literal["answer", "all"] = Field(
         "answer",
         description="Learn the worked answer only, or the prompt too (a base model's pretraining).",
@@ -43,19 +34,6 @@ class SFTConfig(Config):
         OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1),
         description="AdamW and its schedule.",
     )
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Self:
-        if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give one of steps and epochs")
-        return self
-
-    def total_steps(self, examples: int) -> int:
-        """Optimiser steps of the stage for this many examples."""
-        if self.steps is not None:
-            return self.steps
-        assert self.epochs is not None
-        return max(1, round(self.epochs * examples / self.batch_size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +63,7 @@ class SFTTrainer:
         self.total = config.total_steps(len(examples))
         self.optimizer = Optimizer(policy.model, config.optimizer)
         self._seed = seed
-        self._epoch_order: tuple[int, list[int]] = (-1, [])
+        self._passes = Passes(examples, seed)
 
     @property
     def finished(self) -> bool:
@@ -93,19 +71,8 @@ class SFTTrainer:
         return False
 
     def batch_at(self, step: int) -> list[Example]:
-        """The examples of a step: a fresh shuffle every epoch, addressed by (seed, epoch)."""
-        size, count = self.config.batch_size, len(self.examples)
-        return [
-            self.examples[self._order(i // count)[i % count]]
-            for i in range(step * size, (step + 1) * size)
-        ]
-
-    def _order(self, epoch: int) -> list[int]:
-        if self._epoch_order[0] != epoch:
-            order = list(range(len(self.examples)))
-            random.Random(f"{self._seed}:{epoch}").shuffle(order)
-            self._epoch_order = (epoch, order)
-        return self._epoch_order[1]
+        """The examples of a step."""
+        return self._passes.at(step, self.config.batch_size)
 
     def step(self, step: int) -> StepResult:
         """One optimiser step; loss in nats per learned token, before the update."""
