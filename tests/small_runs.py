@@ -67,6 +67,15 @@ def sft_stage(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def preference_stage(**changes: Any) -> dict[str, Any]:
+    """Four steps of four pairs, mined from what stage ``rl`` sampled."""
+    return {
+        "kind": "preference", "steps": 4, "batch_size": 4, "beta": 0.5, "optimizer": {"lr": 3e-3},
+        "pairs": {"kind": "stage", "stage": "rl", "per_problem": 2, "allow_cut_off": True},
+        **changes,
+    }  # fmt: skip
+
+
 def recipe(stages: list[dict[str, Any]], folder: Path, **changes: Any) -> dict[str, Any]:
     """A recipe whose runs take about a second; its reward function lies in ``folder``."""
     rewards = folder / "rewards.py"

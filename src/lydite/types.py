@@ -31,8 +31,8 @@ class Problem:
     ``id`` is unique within its task and stable across runs (sampling noise is addressed by it).
     ``question`` is the bare text from the data, ``messages`` what the model is shown (prompt
     template and system prompt applied, chat template not yet). ``reference`` is the gold answer, if
-    there is one. ``worked`` is a solution in the data to imitate (SFT), if there is one. ``fields``
-    holds every other column.
+    there is one. ``worked`` is a solution in the data to imitate (SFT), if there is one, and
+    ``rejected`` a worse one than that (DPO). ``fields`` holds every other column.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Problem:
     tag: str = ""
     worked: str | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
+    rejected: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

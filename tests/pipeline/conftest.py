@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from small_runs import recipe, rl_stage, sft_stage, write
+from small_runs import preference_stage, recipe, rl_stage, sft_stage, write
 
 from lydite.pipeline.recipe import load_recipe
 from lydite.pipeline.runner import Finished, run_recipe
@@ -74,5 +74,23 @@ def critic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     head = rl_stage(name="head", objective="ppo", critic={"kind": "head"})
     values = recipe([sft_stage(steps=2), whole, head], place)
     values["model"] = {**values["model"], "lora": {"rank": 2}}
+    file = write(values, place / "recipe.yaml")
+    return Run(file, run_recipe(load_recipe(file), place / "run"))
+
+
+@pytest.fixture(scope="session")
+def preference_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Adapters and dropout; DPO on pairs of an RL stage's rollouts, then IPO on fresh ones."""
+    place = tmp_path_factory.mktemp("preference")
+    fresh = {"kind": "sampled", "samples": 6, "sampling": {"max_tokens": 6}}
+    fresh["allow_cut_off"] = True
+    stages = [
+        sft_stage(steps=2),
+        rl_stage(steps=3),
+        preference_stage(name="dpo"),
+        preference_stage(name="ipo", steps=3, loss="ipo", pairs=fresh),
+    ]
+    values = recipe(stages, place)
+    values["model"] = {**values["model"], "lora": {"rank": 2, "dropout": 0.1}}
     file = write(values, place / "recipe.yaml")
     return Run(file, run_recipe(load_recipe(file), place / "run"))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from small_runs import Kill, attempt, recipe, rl_stage, run_and_die, start, write
 
@@ -59,11 +60,24 @@ CRITIC = [
     Kill("after", "lydite.train.learner:Learner.judge"),
     Kill("event", "step_done head 3"),
 ]
+PREFERENCE = [
+    Kill("before", "lydite.pipeline.prefer:save_pairs"),
+    Kill("after", "lydite.pipeline.prefer:save_pairs"),
+    Kill("event", "step_done dpo 3"),
+    Kill("after", "lydite.pipeline.pairs:write_samples"),
+    Kill("event", "step_done ipo 3"),
+]
 
 
 @pytest.mark.parametrize(
     ("kind", "kills"),
-    [("plain_run", PLAIN), ("dynamic_run", OTHERS), ("lora_run", OTHERS), ("critic_run", CRITIC)],
+    [
+        ("plain_run", PLAIN),
+        ("dynamic_run", OTHERS),
+        ("lora_run", OTHERS),
+        ("critic_run", CRITIC),
+        ("preference_run", PREFERENCE),
+    ],
 )
 def test_a_run_killed_again_and_again_ends_as_if_it_never_was(
     kind: str, kills: list[Kill], request: pytest.FixtureRequest, tmp_path: Path
@@ -84,6 +98,7 @@ def test_a_run_killed_again_and_again_ends_as_if_it_never_was(
     assert figures(out) == figures(whole.folder)
     assert without_seconds(summary(out)) == without_seconds(summary(whole.folder))
     assert samples(out) == samples(whole.folder)
+    assert pairs(out) == pairs(whole.folder)
     assert left_over(out) == []
 
 
@@ -182,6 +197,13 @@ def samples(folder: Path) -> dict[str, Any]:
     return {
         str(path.relative_to(folder)): read_samples(path)
         for path in sorted((folder / "samples").rglob("*.parquet"))
+    }
+
+
+def pairs(folder: Path) -> dict[str, Any]:
+    return {
+        str(path.relative_to(folder)): pq.read_table(path).to_pylist()
+        for path in sorted(folder.rglob("pairs.parquet"))
     }
 
 

@@ -362,3 +362,34 @@ def test_tasks_import_without_torch() -> None:
     heavy = "{'torch', 'transformers'} & set(sys.modules)"
     code = f"import sys, lydite.tasks.task; sys.exit(bool({heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_pair_is_a_worked_and_a_rejected_solution(tmp_path):
+    rows = [
+        {"question": "2 + 2?", "good": "4", "bad": "5"},
+        {"question": "2 + 2?", "good": "4", "bad": "22"},
+        {"question": "2 + 2?", "good": "4", "bad": "5"},
+        {"question": "3 + 3?", "good": [{"role": "assistant", "content": "6"}], "bad": "{x}"},
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"path": str(path), "reference": None, "worked": "good", "rejected": "bad"}
+    task = load_task("t", TaskConfig(**columns), 0)
+    assert [(p.worked, p.rejected) for p in task.problems] == [
+        ("4", "5"), ("4", "22"), ("6", "{x}"),
+    ]  # fmt: skip
+    assert len({p.id for p in task.problems}) == 3
+    assert task.notes == ("t: 1 repeated questions removed, 3 left",)
+    other = load_task("t", TaskConfig(**{**columns, "rejected": None}), 0)
+    assert other.fingerprint != task.fingerprint
+
+
+@pytest.mark.parametrize(
+    "bad", [[], [{"role": "user", "content": "x"}], [{"role": "assistant"}], "  ", "\ud800", None]
+)
+def test_a_solution_that_is_none_is_refused_with_its_line(tmp_path, bad):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps({"question": "q", "good": "4", "bad": bad}) + "\n")
+    config = TaskConfig(path=str(path), reference=None, worked="good", rejected="bad")
+    with pytest.raises(UserError, match=rf"^{path}:1: "):
+        load_task("t", config, 0)

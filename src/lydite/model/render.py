@@ -90,6 +90,24 @@ def render_example(
             context.
     """
     prompt = render_prompt(policy, problem)
+    answer = completion_ids(policy, problem, completion)
+    if len(prompt) + len(answer) > policy.context:
+        raise UserError(
+            f"problem {problem.id}: prompt and worked solution have {len(prompt) + len(answer)} "
+            "tokens and the "
+            f"model's context is {policy.context}; raise model.context, or leave the problem out"
+        )
+    return (*prompt, *answer), (*[0] * len(prompt), *[1] * len(answer))
+
+
+def completion_ids(
+    policy: Policy, problem: Problem, completion: str, ended: bool = True
+) -> tuple[int, ...]:
+    """Token ids of a completion and, if it ``ended``, its end token; see :func:`render_example`.
+
+    Raises:
+        UserError: the tokenizer has no token for a piece of text.
+    """
     check_encodable(policy.tokenizer, completion, f"problem {problem.id}, worked solution")
     if completion.lstrip().startswith(_OPEN) and policy.chat:
         shown = prompt_text(policy, problem.messages)
@@ -98,15 +116,9 @@ def render_example(
             completion = completion.lstrip("\n") if shown.endswith("\n") else completion
     answer = list(policy.tokenizer(completion, add_special_tokens=False)["input_ids"])
     end = policy.tokenizer.eos_token_id if policy.end_id is None else policy.end_id
-    if end is not None:
+    if ended and end is not None:
         answer.append(int(end))
-    if len(prompt) + len(answer) > policy.context:
-        raise UserError(
-            f"problem {problem.id}: prompt and worked solution have {len(prompt) + len(answer)} "
-            "tokens and the "
-            f"model's context is {policy.context}; raise model.context, or leave the problem out"
-        )
-    return (*prompt, *answer), (*[0] * len(prompt), *[1] * len(answer))
+    return tuple(answer)
 
 
 def decode(policy: Policy, ids: Sequence[int]) -> str:

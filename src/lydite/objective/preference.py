@@ -1,4 +1,4 @@
-"""Learning from pairs: the better of two answers to one prompt is to become likelier than the other.
+"""Learning from pairs: of two answers to one prompt, the better is to become the likelier.
 
 DPO (2305.18290, eq. 7), its conservative form for labels that are sometimes swapped (cDPO), IPO
 (2310.12036, eq. 17), and the likelihood of the better answer beside either (2404.19733, eq. 1). A

@@ -15,16 +15,19 @@ from lydite.model.loading import load_prompting
 from lydite.model.policy import Policy
 from lydite.model.render import prompt_text
 from lydite.objective.describe import describe
-from lydite.pipeline.fit import longest, longest_sampled
+from lydite.pipeline.fit import check_pairs, longest, longest_sampled
 from lydite.pipeline.folder import RunFolder
+from lydite.pipeline.pairs import SampledPairs, StagePairs
 from lydite.pipeline.problems import load_one, problems_of
 from lydite.pipeline.recipe import (
     AnyStage,
+    PreferenceStage,
     Recipe,
     RejectionSamplingStage,
     RLStage,
     SFTStage,
     check_tasks,
+    verified_tasks,
 )
 from lydite.pipeline.runner import pick_device
 from lydite.tasks.select import check_disjoint
@@ -150,6 +153,21 @@ def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> tuple[str, t
     return f"{len(tasks[name].problems)} problems", tasks[name].notes
 
 
+def _pairs(stage: PreferenceStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
+    """Where pairs come from, and how many there can be."""
+    check_pairs(stage, data.problems)
+    pairs, count = stage.pairs, len(data.problems)
+    if isinstance(pairs, StagePairs):
+        where = f" of {pairs.run}" if pairs.run else ""
+        text = f"mined from the rollouts of {pairs.stage}{where}"
+    elif isinstance(pairs, SampledPairs):
+        text = f"mined from {pairs.samples} answers to each of {count} problems"
+    else:
+        return f"{count} of the task, in {stage.total_steps(count)} steps", ()
+    most = count * pairs.per_problem
+    return f"{text}, {pairs.rule}: at most {most}, in {stage.total_steps(most)} steps", ()
+
+
 def _model(recipe: Recipe, found: list[Policy]) -> tuple[str, tuple[str, ...]]:
     policy = load_prompting(recipe.model)
     found.append(policy)
@@ -172,6 +190,8 @@ def _prompts(recipe: Recipe, tasks: dict[str, TaskData], policy: Policy) -> Iter
 def _rendered(prompting: Policy, stage: AnyStage, data: TaskData) -> tuple[str, tuple[str, ...]]:
     most = longest(prompting, stage, data.problems)
     shown = [f"{p.id}: {prompt_text(prompting, p.messages)!r}" for p in data.problems[:SHOWN]]
+    if isinstance(stage, PreferenceStage) and isinstance(stage.pairs, StagePairs):
+        return f"at most {most} tokens; the first {len(shown)} as the model sees them", tuple(shown)
     if isinstance(stage, SFTStage):
         shown = [f"{line} → {p.worked!r}" for line, p in zip(shown, data.problems, strict=False)]
     return (
@@ -181,11 +201,15 @@ def _rendered(prompting: Policy, stage: AnyStage, data: TaskData) -> tuple[str, 
 
 
 def _sampled(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
-    """How much each rejection sampling stage draws, and the most that a stage after it can read."""
+    """How much each rejection sampling stage draws, the most that a stage after it can read, and
+    where pairs come from.
+    """
     for stage in recipe.stages:
         if isinstance(stage, RejectionSamplingStage) and stage.task in tasks:
             yield Check(f"samples of {stage.name}", Mark.OK, *_drawn(stage, tasks[stage.task]))
         made = [m for m in map(recipe.made_by, recipe.parts_of(stage.task)) if m is not None]
+        if isinstance(stage, PreferenceStage) and stage.task in tasks:
+            yield _try(f"pairs of {stage.name}", partial(_pairs, stage, tasks[stage.task]))
         if made:
             names = ", ".join(each.name for each in made)
             yield Check(
@@ -216,7 +240,7 @@ def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> tuple[str, t
 
 def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> tuple[str, tuple[str, ...]]:
     held_out = set(recipe.evaluation.tasks)
-    trained = {stage.task for stage in recipe.stages if not isinstance(stage, SFTStage)}
+    trained = verified_tasks(recipe)
     judge = recipe.evaluation.verifier
     uses = [(recipe.verifier, trained if judge else trained | held_out)]
     if judge is not None:
@@ -249,11 +273,18 @@ def _memory(recipe: Recipe) -> tuple[str, tuple[str, ...]]:
         for s in recipe.stages
         if isinstance(s, RejectionSamplingStage)
     ]
+    prefer = [stage for stage in recipe.stages if isinstance(stage, PreferenceStage)]
+    rows += [
+        recipe.engine.max_rows * s.pairs.sampling.max_tokens
+        for s in prefer
+        if isinstance(s.pairs, SampledPairs)
+    ]
     objectives = [stage.build_objective() for stage in rl]
     work = Workload(
         max(rows, default=0),
         max(budgets, default=0),
-        reference=any(objective.needs_reference for objective in objectives),
+        reference=any(objective.needs_reference for objective in objectives)
+        or any(not stage.reference_free for stage in prefer),
         refreshed=any(objective.kl.refresh is not None for objective in objectives),
         critic=max((stage.critic_kind for stage in rl), key=CRITICS.index, default=None),
     )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from lydite.pipeline.dataset import read_dataset
-from lydite.pipeline.fit import check_worked
-from lydite.pipeline.recipe import Recipe
+from lydite.pipeline.fit import check_pairs, check_worked
+from lydite.pipeline.recipe import PreferenceStage, Recipe
 from lydite.tasks.mix import mix
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
@@ -36,6 +36,8 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
             for part in recipe.parts_of(stage.task):
                 if not recipe.waits(part):
                     check_worked(part, tasks[part].problems)
+        if isinstance(stage, PreferenceStage):
+            check_pairs(stage, tasks[stage.task].problems)
     return tasks
 
 

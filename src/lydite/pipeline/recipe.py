@@ -12,9 +12,11 @@ from pydantic import Field, field_validator, model_validator
 
 from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
+from lydite.pipeline.pairs import SampledPairs, StagePairs, TaskPairs
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
 from lydite.train.evaluate import SamplingConfig
+from lydite.train.preference import PreferenceConfig
 from lydite.train.rejection import RejectionConfig
 from lydite.train.rl_config import RLConfig
 from lydite.train.sft import SFTConfig
@@ -79,7 +81,16 @@ class RejectionSamplingStage(StageBase, RejectionConfig):
     kind: Literal["rejection_sampling"]
 
 
-AnyStage = SFTStage | RLStage | RejectionSamplingStage
+class PreferenceStage(StageBase, PreferenceConfig):
+    """Direct preference optimisation on pairs of answers: given, or mined from verified ones."""
+
+    kind: Literal["preference"]
+    pairs: Annotated[SampledPairs | StagePairs | TaskPairs, Field(discriminator="kind")] = Field(
+        SampledPairs(kind="sampled"), description="Where pairs come from."
+    )
+
+
+AnyStage = SFTStage | RLStage | RejectionSamplingStage | PreferenceStage
 Stage = Annotated[AnyStage, Field(discriminator="kind")]
 
 
@@ -148,6 +159,8 @@ class Recipe(Config):
                     wrong = f"stage {stage.start_from!r} leaves a dataset, not a model"
                 raise ValueError(f"stages.{index}.start_from: {wrong}; one of {', '.join(models)}")
             self._check_sources(index)
+            if isinstance(stage, PreferenceStage):
+                _check_rollouts(index, stage, self.stages[:index])
             names.append(stage.name)
             if stage.kind != "rejection_sampling":
                 models.append(stage.name)
@@ -216,6 +229,37 @@ class Recipe(Config):
             return [task]
         made = ((part, self.made_by(part)) for part in self.parts_of(task))
         return [part if stage is None else stage.task for part, stage in made]
+
+
+def verified_tasks(recipe: Recipe) -> set[str]:
+    """Tasks that a stage samples answers to and verifies them."""
+    return {stage.task for stage in recipe.stages if leaves_rollouts(stage)}
+
+
+def leaves_rollouts(stage: AnyStage) -> bool:
+    """Whether a stage leaves verified rollouts under its own name."""
+    if isinstance(stage, PreferenceStage):
+        return isinstance(stage.pairs, SampledPairs)
+    return isinstance(stage, RLStage | RejectionSamplingStage)
+
+
+def _check_rollouts(index: int, stage: PreferenceStage, before: Iterable[AnyStage]) -> None:
+    """Raises ``ValueError`` where pairs are to be mined from a stage that leaves none."""
+    pairs = stage.pairs
+    if not isinstance(pairs, StagePairs) or pairs.run is not None:
+        return
+    sources = {each.name: each for each in before if leaves_rollouts(each)}
+    if pairs.stage not in sources:
+        raise ValueError(
+            f"stages.{index}.pairs.stage: no earlier stage {pairs.stage!r} that samples; "
+            + (f"one of {', '.join(sources)}" if sources else "there is none, use kind: sampled")
+        )
+    theirs = sources[pairs.stage].task
+    if theirs != stage.task:
+        raise ValueError(
+            f"stages.{index}.task: pairs of stage {pairs.stage!r} are answers to its task; give "
+            f"task: {theirs}"
+        )
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -36,14 +36,19 @@ from lydite.pipeline.artifact import (
 from lydite.pipeline.fit import examples_of, longest
 from lydite.pipeline.folder import RunFolder, resolved, write_json
 from lydite.pipeline.heldout import HeldOut
+from lydite.pipeline.pairs import StagePairs, rollout_files, rollouts_fingerprint
+from lydite.pipeline.prefer import Source, preference_trainer
 from lydite.pipeline.problems import load_tasks, made_task, problems_of
 from lydite.pipeline.recipe import (
     AnyStage,
+    PreferenceStage,
     Recipe,
     RejectionSamplingStage,
     RLStage,
     SFTStage,
     check_tasks,
+    leaves_rollouts,
+    verified_tasks,
 )
 from lydite.pipeline.rejection import RejectionSampling
 from lydite.pipeline.summary import StageSummary, summarise
@@ -167,7 +172,7 @@ class _Run:
         self._datasets: dict[str, Path] = {}
         judge = recipe.evaluation.verifier
         held_out = set(recipe.evaluation.tasks)
-        trained = {stage.task for stage in recipe.stages if stage.kind != "sft"}
+        trained = verified_tasks(recipe)
         self._verifier = verifier or build(
             recipe.verifier, problems_of(tasks, trained if judge else trained | held_out)
         )
@@ -245,18 +250,7 @@ class _Run:
                 self._recipe, stage.task, self._tasks, self._datasets.__getitem__
             )
             self._note(self._tasks[stage.task])
-        lineage = Lineage(
-            stage=stage.name,
-            kind=stage.kind,
-            settings={
-                "stage": stage.model_dump(mode="json"),
-                "verifier": self._recipe.verifier.model_dump(mode="json"),
-                "device": self._device,
-            },
-            parent=parent.fingerprint,
-            data={stage.task: self._tasks[stage.task].fingerprint},
-            seed=self._recipe.seed,
-        )
+        lineage = self._lineage(stage, parent)
         home = self._folder.stage(stage.name)
         done = load_artifact(home, lineage)
         if done is not None:
@@ -281,7 +275,7 @@ class _Run:
             stage=stage.name,
             checkpoints=self._folder.checkpoints(stage.name),
             samples=self._folder.samples,
-            evaluate_every=self._recipe.evaluation.every if stage.kind == "rl" else None,
+            evaluate_every=None if stage.kind == "sft" else self._recipe.evaluation.every,
             # Of sampling a checkpoint is but the step, and a step can take minutes.
             checkpoint_every=1 if sampling else self._recipe.checkpoint.every,
             keep=self._recipe.checkpoint.keep,
@@ -305,13 +299,17 @@ class _Run:
         """How many stages before this one sample: each draws with noise of its own."""
         names = [each.name for each in self._recipe.stages]
         before = self._recipe.stages[: names.index(stage.name)]
-        return sum(not isinstance(each, SFTStage) for each in before)
+        return sum(map(leaves_rollouts, before))
 
     def _train(
-        self, stage: SFTStage | RLStage, policy: Policy, lineage: Lineage, parent_name: str
+        self,
+        stage: SFTStage | RLStage | PreferenceStage,
+        policy: Policy,
+        lineage: Lineage,
+        parent_name: str,
     ) -> Artifact:
         engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
-        trainer = self._trainer(stage, policy, engine)
+        trainer = self._trainer(stage, policy, engine, lineage)
         self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
         held_out = HeldOut(
             self._recipe.evaluation,
@@ -333,6 +331,24 @@ class _Run:
         home = self._folder.stage(stage.name)
         save_policy(policy, home / "model")
         return save_artifact(home, lineage)
+
+    def _lineage(self, stage: AnyStage, parent: Artifact) -> Lineage:
+        data = {stage.task: self._tasks[stage.task].fingerprint}
+        if isinstance(stage, PreferenceStage) and isinstance(stage.pairs, StagePairs):
+            files = rollout_files(stage.name, stage.pairs, self._folder.samples)
+            data[f"rollouts of {stage.pairs.stage}"] = rollouts_fingerprint(files)
+        return Lineage(
+            stage=stage.name,
+            kind=stage.kind,
+            settings={
+                "stage": stage.model_dump(mode="json"),
+                "verifier": self._recipe.verifier.model_dump(mode="json"),
+                "device": self._device,
+            },
+            parent=parent.fingerprint,
+            data=data,
+            seed=self._recipe.seed,
+        )
 
     def _check_fit(self, policy: Policy) -> None:
         """Once: what does not fit in a later stage is said before this one takes hours."""
@@ -374,8 +390,19 @@ class _Run:
             )
         return load_policy(config, self._device, self._recipe.seed)
 
-    def _trainer(self, stage: SFTStage | RLStage, policy: Policy, engine: Engine) -> Trainer:
+    def _trainer(
+        self,
+        stage: SFTStage | RLStage | PreferenceStage,
+        policy: Policy,
+        engine: Engine,
+        lineage: Lineage,
+    ) -> Trainer:
         problems = self._tasks[stage.task].problems
+        if isinstance(stage, PreferenceStage):
+            source = Source(
+                policy, engine, self._verifier, self._folder, self._earlier(stage) * STEPS_APART
+            )
+            return preference_trainer(stage, self._recipe, source, problems, lineage.fingerprint)
         if isinstance(stage, SFTStage):
             return SFTTrainer(
                 policy, stage, examples_of(policy, problems, stage), self._recipe.seed

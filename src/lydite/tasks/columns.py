@@ -27,6 +27,7 @@ class ColumnMap:
     reference: str | None
     reference_marker: str | None
     worked: str | None
+    rejected: str | None
     tag: str | None
     id: str | None
     template: str
@@ -55,13 +56,13 @@ def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
     messages = _messages(row, columns.prompt)
     question = messages[-1].content
     reference = _reference(row, columns)
-    worked = (
-        None if columns.worked is None else _text(row, columns.worked, {"reference": reference})
+    extra = {"reference": reference}
+    worked, rejected = (
+        None if column is None else _answer(row, column, extra)
+        for column in (columns.worked, columns.rejected)
     )
-    if worked is not None and not worked.strip():
-        raise _bad(row, f"{columns.worked}: the worked solution is empty")
     tag = "" if columns.tag is None else str(_look(row, columns.tag))
-    for text in (*(m.content for m in messages), reference, worked, tag):
+    for text in (*(m.content for m in messages), reference, worked, rejected, tag):
         _check_text(row, text)
     named = None if columns.id is None else _plain(row, columns.id, _look(row, columns.id))
     _check_text(row, named)
@@ -72,11 +73,10 @@ def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
         for key, value in row.values.items()
         if (key, key) != (columns.reference, "answer")
     }
-    key = normalise("\n".join(m.content for m in messages)) + (
-        f"\0{worked}" if worked is not None else ""
-    )
+    answers = (f"\0{answer}" for answer in (worked, rejected) if answer is not None)
+    key = normalise("\n".join(m.content for m in messages)) + "".join(answers)
     own = f"{task}-{hashlib.blake2b(key.encode(), digest_size=6).hexdigest()}"
-    problem = Problem(named or own, question, messages, reference, tag, worked, fields)
+    problem = Problem(named or own, question, messages, reference, tag, worked, fields, rejected)
     return columns.wrap(problem)
 
 
@@ -115,6 +115,22 @@ def _text(row: Row, column: str, extra: Mapping[str, str | None]) -> str:
         return _plain(row, name, _look(row, name))
 
     return _COLUMN.sub(fill, column)
+
+
+def _answer(row: Row, column: str, extra: Mapping[str, str | None]) -> str:
+    """A solution: text, a template, or chat messages of which the last is the assistant's, as TRL
+    writes preferences.
+    """
+    value = None if _COLUMN.search(column) else _look(row, column)
+    if isinstance(value, list):
+        last = value[-1] if value and isinstance(value[-1], Mapping) else {}
+        value = last.get("content")
+        if last.get("role") != "assistant" or not isinstance(value, str):
+            raise _bad(row, f"{column}: the last message must be an assistant's, with text")
+    text = value if isinstance(value, str) else _text(row, column, extra)
+    if not text.strip():
+        raise _bad(row, f"{column}: the worked solution is empty")
+    return text
 
 
 def _messages(row: Row, prompt: str) -> tuple[Message, ...]:

@@ -59,13 +59,13 @@ def in_part(problem: Problem, part: Part) -> bool:
 def distinct(name: str, problems: Sequence[Problem]) -> tuple[list[Problem], list[str]]:
     """The first of each question, in order, with a note that counts the rest.
 
-    Several different worked solutions of one question are all kept: they are different things to
-    imitate.
+    Several different worked solutions of one question, or pairs of them, are all kept: they are
+    different things to imitate.
     """
-    first: dict[tuple[str, str | None], Problem] = {}
+    first: dict[tuple[str, str | None, str | None], Problem] = {}
     repeated = conflicting = 0
     for problem in problems:
-        kept = first.setdefault((comparable(problem), problem.worked), problem)
+        kept = first.setdefault((comparable(problem), problem.worked, problem.rejected), problem)
         if kept is not problem:
             repeated += 1
             conflicting += kept.reference != problem.reference

@@ -104,6 +104,11 @@ class RowsConfig(Config):
         description="Column with a solution to imitate, or a template such as "
         "`<think>{solution}</think><answer>{reference}</answer>`.",
     )
+    rejected: str | None = Field(
+        None,
+        description="Column with a worse solution than `worked`, or a template: the other half of "
+        "a pair for a `preference` stage.",
+    )
     tag: str | None = Field(None, description="Column to report results by.")
     id: str | None = Field(
         None, description="Column with a unique id; a hash of the content when not given."
@@ -321,5 +326,9 @@ def fingerprint(problems: list[Problem]) -> str:
         record = {f.name: getattr(problem, f.name) for f in dataclasses.fields(problem)}
         record["messages"] = [[m.role, m.content] for m in problem.messages]
         record["fields"] = dict(problem.fields)
+        if problem.rejected is None:
+            del record[
+                "rejected"
+            ]  # Problems without one have the fingerprint that they always had.
         digest.update(json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()

@@ -177,7 +177,7 @@ class PreferenceTrainer:
         lengths = policy.new_tensor([[len(ids) for ids in both] for both in answers])
         reference = None if references is None else references[list(rows)].to(policy)
         loss, found = self._objective.loss(policy, reference, lengths, len(batch))
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.learner.optimizer.gather()
         return found
 

@@ -246,6 +246,8 @@ def _facts(stage: StageProgress) -> list[str]:
         shown.append(f"loss {metrics['loss']:.3f}")
     if "accuracy" in metrics:
         shown.append(f"accuracy {share(metrics['accuracy'])}")
+    if "reward_accuracy" in metrics:
+        shown.append(f"prefers the better {share(metrics['reward_accuracy'])}")
     if stage.evaluations:
         shown.append(f"held-out {share(stage.evaluations[-1].avg)}")
     if "length" in metrics:

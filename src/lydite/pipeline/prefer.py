@@ -1,0 +1,94 @@
+"""From a preference stage's settings to its trainer: the pairs are made once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lydite.config import UserError
+from lydite.model.policy import Policy
+from lydite.model.render import render_prompt
+from lydite.pipeline.folder import RunFolder
+from lydite.pipeline.mining import Mined
+from lydite.pipeline.pairs import (
+    StagePairs,
+    TaskPairs,
+    as_tokens,
+    load_pairs,
+    rollout_files,
+    sampled_pairs,
+    save_pairs,
+    stage_pairs,
+    task_pairs,
+)
+from lydite.pipeline.recipe import PreferenceStage, Recipe
+from lydite.train.evaluate import Prompt
+from lydite.train.preference import PreferenceTrainer
+from lydite.types import Engine, Problem, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What pairs can be made with: the policy as the stage starts, an engine that samples from it,
+    the verifier, the run's folder, and the step that addresses the noise of what is sampled.
+    """
+
+    policy: Policy
+    engine: Engine
+    verifier: Verifier
+    folder: RunFolder
+    noise_step: int
+
+
+def preference_trainer(
+    stage: PreferenceStage,
+    recipe: Recipe,
+    source: Source,
+    problems: Sequence[Problem],
+    lineage: str,
+) -> PreferenceTrainer:
+    """The trainer of a stage, whose pairs lie in ``pairs.parquet`` in its folder from here on;
+    ``lineage`` is the stage's fingerprint.
+
+    Raises:
+        UserError: there is no pair, and why.
+    """
+    policy = source.policy
+    prompts = [Prompt(problem, render_prompt(policy, problem)) for problem in problems]
+    path = source.folder.stage(stage.name) / "pairs.parquet"
+    mined = load_pairs(path, lineage)
+    if mined is None:
+        mined = _mine(stage, recipe, source, prompts)
+        if not mined.pairs:
+            raise UserError(f"stages.{stage.name}.pairs: {mined.report()}; {_remedy(stage)}")
+        save_pairs(path, mined, lineage)
+    pairs = as_tokens(mined, prompts)
+    return PreferenceTrainer(policy, stage, pairs, recipe.seed, [("pairs", mined.report())])
+
+
+def _mine(
+    stage: PreferenceStage, recipe: Recipe, source: Source, prompts: Sequence[Prompt]
+) -> Mined:
+    samples = source.folder.samples
+    problems = [prompt.problem for prompt in prompts]
+    if isinstance(stage.pairs, TaskPairs):
+        return task_pairs(source.policy, problems)
+    if isinstance(stage.pairs, StagePairs):
+        files = rollout_files(stage.name, stage.pairs, samples)
+        return stage_pairs(source.policy, problems, stage.pairs, files, recipe.seed)
+    return sampled_pairs(
+        prompts,
+        (source.engine, source.verifier),
+        stage.pairs,
+        (samples, stage.name, source.noise_step),
+        recipe.seed,
+        recipe.verifier.limits.fail_rate,
+    )
+
+
+def _remedy(stage: PreferenceStage) -> str:
+    if isinstance(stage.pairs, TaskPairs):
+        return f"look at the columns worked and rejected of tasks.{stage.task}"
+    if isinstance(stage.pairs, StagePairs):
+        return "take a stage with both right and wrong answers to this task's problems"
+    return "raise pairs.samples, or take problems that the model gets right now and then"
