@@ -12,6 +12,7 @@ import pytest
 from small_runs import Kill, recipe, rl_stage, run_and_die, sft_stage, write
 
 from lydite.config import UserError, validate
+from lydite.pipeline.catalogue import find_recipe
 from lydite.pipeline.dry_run import Mark, check_recipe
 from lydite.pipeline.lineage import Node, read_lineage
 from lydite.pipeline.recipe import Recipe, check_tasks, load_recipe
@@ -311,3 +312,54 @@ def test_the_lineage_of_an_unfinished_run_says_what_is_missing(whole: Any, tmp_p
     (out / "stages/base/artifact.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_lineage(out)
+
+
+def test_a_mix_that_asks_a_held_out_question_is_refused(tmp_path: Path) -> None:
+    """Two files, so that no name gives it away; straight, and by way of the stage that samples."""
+    row = {"question": "add 1+2", "answer": "3", "worked": "3"}
+    for name in ("seen", "unseen"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    seen = {"path": str(tmp_path / "seen.jsonl"), "worked": "worked"}
+    more = {
+        "seen": seen,
+        "m": {"mix": {"seen": 1, "worked": 1}},
+        "n": {"mix": {"kept": 1, "worked": 1}},
+        "heldout": {"path": str(tmp_path / "unseen.jsonl")},
+    }  # fmt: skip
+    for stages in (
+        [rl_stage(task="m")],
+        [sft_stage(task="m")],
+        [sampling(task="m"), sft_stage(task="n")],
+        [sampling(), sft_stage(task="o")],
+    ):
+        made = recipe(stages, tmp_path, tasks=tasks(**more, o={"mix": {"kept": 1, "seen": 1}}))
+        with pytest.raises(UserError, match="1 held-out questions are also trained on"):
+            run_recipe(validate(Recipe, made), tmp_path / "run")
+
+
+def test_a_part_without_anything_to_imitate_is_named_before_the_run(tmp_path: Path) -> None:
+    stages = [sampling(), sft_stage(task="m")]
+    made = recipe(stages, tmp_path, tasks=tasks(m={"mix": {"kept": 1, "train": 1}}))
+    with pytest.raises(UserError, match=r"tasks\.train\.worked: 20 of 20"):
+        run_recipe(validate(Recipe, made), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_recipe_that_ships_works_in_small(tmp_path: Path) -> None:
+    loose = "{correct: false, cut_off: false, repetition: null, per_problem: 2}"
+    small = [
+        "model.init={hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}",
+        *(f"tasks.{name}.generated.count=24" for name in ("base", "cold_start", "train")),
+        "tasks.heldout.generated.count=2",
+        *(f"stages.{n}.steps=1" for n in range(3)),
+        "stages.2.prompts_per_step=2",
+        f"stages.3.filters={loose}",
+    ]
+    shipped = load_recipe(find_recipe("rejection_sampling"), small)
+    run = run_recipe(shipped, tmp_path / "run")
+    assert [stage.kind for stage in run.stages] == ["sft", "sft", "rl", "rejection_sampling", "sft"]
+    made = run.stages[3].dataset
+    assert made is not None and made.sampled == 96 and 12 <= made.kept <= 48
+    base = json.loads((run.folder / "stages/base/artifact.json").read_text())
+    last = json.loads((run.folder / "stages/imitate/artifact.json").read_text())
+    assert last["parent"] == base["fingerprint"]
