@@ -270,3 +270,27 @@ def test_a_file_of_settings_may_be_a_list_as_it_stands_in_a_recipe(
     assert tried.exit_code == 0, tried.stderr
     audited = cli("audit", "sum.yaml", "--limit", 1, "--show", 0)
     assert "sum.yaml: grade A" in audited.stdout, audited.stderr
+
+
+def test_a_reward_that_reads_json_is_asked_for_json(cli: Any, folder: Path) -> None:
+    rows = [
+        {"question": "Who?", "answer": '{"name": "Ann", "age": 3}'},
+        {"question": "Which?", "answer": "[2, 3, 5]"},
+    ]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = cli("audit", "json", "--tasks", "data.jsonl", "--json", "found.json")
+    assert "json: grade A" in done.stdout, done.output
+    found = json.loads((folder / "found.json").read_text())
+    families = {rate["family"]: rate["total"] for rate in found["families"]["must be accepted"]}
+    assert families["as written"] == 7 and "spelling" not in families
+
+
+@pytest.mark.parametrize(
+    "settings", ["{kind: regex, pattern: tea}", "{kind: instruction, constraints: {words: 1}}"]
+)
+def test_a_reward_without_a_reference_is_said_to_have_none(
+    cli: Any, folder: Path, settings: str
+) -> None:
+    (folder / "form.yaml").write_text(settings)
+    done = cli("audit", "form.yaml", "--limit", 1, "--show", 0)
+    assert "nothing in it compares with a reference" in done.stdout, done.output

@@ -71,7 +71,7 @@ def audit_reward(
     try:
         plan = Plan(
             verifier, subject.examples, subject.by_value, request.seed, limits.seconds,
-            limits.workers, grouped=subject.grouped,
+            limits.workers, grouped=subject.grouped, data=subject.data,
         )  # fmt: skip
         probe = _probe(subject)
         assessment = assess(plan, progress, probe)

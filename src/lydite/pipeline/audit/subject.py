@@ -27,6 +27,7 @@ _OWN_PROBLEMS: dict[str, tuple[Kind, ...]] = {
     "code": ("code",), "sql": ("sql",), "choice": ("choice",),
 }  # fmt: skip
 DEFAULT_LIMIT = 20
+_NO_REFERENCE = {"regex", "instruction", "gate", "cascade"}
 _BY_VALUE = {"math", "choice", "code", "sql", "gym", "judge", "function"}
 
 
@@ -94,6 +95,16 @@ class Subject:
         )
 
     @property
+    def data(self) -> bool:
+        """Whether what compares with the reference in it reads JSON and nothing else does."""
+        comparing = [
+            reward.kind
+            for reward in all_rewards(self.config.rewards)
+            if not isinstance(reward, FORM_ONLY) and reward.kind not in ("gate", "cascade")
+        ]
+        return bool(comparing) and set(comparing) == {"json"}
+
+    @property
     def functions(self) -> list[Any]:
         """The user's functions in it."""
         return [
@@ -126,11 +137,11 @@ def load_subject(request: Request) -> tuple[Subject, ComposedVerifier]:
     else:
         examples = _chosen(problems, request)
         notes.append(f"{len(examples)} of {len(problems)} problems")
-    if all(isinstance(each, FORM_ONLY) for each in all_rewards(config.rewards)):
+    if all(
+        isinstance(each, FORM_ONLY) or each.kind in _NO_REFERENCE
+        for each in all_rewards(config.rewards)
+    ):
         notes.append("nothing in it compares with a reference: put a reward beside it that does")
-    if any(each.kind == "json" for each in all_rewards(config.rewards)):
-        notes.append("attacks are written as mathematics, text and programs: of what `json` has to "
-                     "accept only the reference as it is written says something")  # fmt: skip
     spelling = Spelling(config.model_dump(mode="json"))
     spelling, verifier = _started(config, spelling, examples, notes)
     try:

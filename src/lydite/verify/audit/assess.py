@@ -20,7 +20,7 @@ from lydite.verify.audit.behaviour import (
 from lydite.verify.audit.kinds import kind_of, numbers_in, plainly_wrong
 from lydite.verify.audit.near import NEAR
 from lydite.verify.audit.programs import PROGRAMS
-from lydite.verify.audit.rewrites import REWRITES
+from lydite.verify.audit.rewrites import DATA_REWRITES, REWRITES
 from lydite.verify.audit.trial import Pair, Progress, Trial, ask_all
 from lydite.verify.audit.wording import (
     EXPLICIT,
@@ -48,7 +48,8 @@ class Plan:
     form; without it such rewrites are left out. ``seconds`` is the limit of one completion,
     ``threads`` how many are asked about at once, ``heavy`` how many problems of a genre meet the
     attacks that are long or costly. ``grouped`` says that it compares the completions of a problem
-    with each other by design, so that what stands beside a completion may change its reward.
+    with each other by design, so that what stands beside a completion may change its reward;
+    ``data`` that it reads JSON, so that right answers are rewritten as such.
     """
 
     verifier: Verifier
@@ -59,6 +60,7 @@ class Plan:
     threads: int = 2
     heavy: int = 2
     grouped: bool = False
+    data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ def _cases(plan: Plan, targets: Sequence[Target], readings: dict[Kind, _Reading]
         heavy[genre] = heavy.get(genre, 0) + 1
         reading = readings[genre]
         seen: set[tuple[str, Want]] = set()
-        for attack in ATTACKS:
+        for attack in (*ANYWHERE, *NEAR, *DATA_REWRITES) if plan.data else ATTACKS:
             if target.kind not in attack.kinds or (attack.by_value and not plan.by_value):
                 continue
             if attack.heavy and heavy[genre] > plan.heavy:

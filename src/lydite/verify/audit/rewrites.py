@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -197,6 +198,19 @@ def _worked(target: Target) -> Iterator[str]:
         yield target.problem.worked
 
 
+def _as_data(target: Target) -> Iterator[str]:
+    """The same data in other writing; only the reference itself where it is no JSON."""
+    yield target.gold
+    try:
+        data = json.loads(target.gold)
+    except (ValueError, RecursionError):
+        return
+    yield json.dumps(data, indent=2)
+    yield json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    if isinstance(data, dict):
+        yield json.dumps(dict(reversed(data.items())))
+
+
 _A = Want.ACCEPT
 REWRITES = (
     Attack("as written", "as written", _A, "The reference itself.", _as_written),
@@ -234,4 +248,9 @@ REWRITES = (
     Attack("worked solution", "worked solution", _A, "The solution in the data.", _worked,
            (*ANSWERS, "code", "sql"), whole=True),
 )  # fmt: skip
-__all__ = ["NUMERIC", "REWRITES"]
+DATA_REWRITES = (
+    Attack("as data", "as written", _A, "Indented, compact, keys in another order.", _as_data),
+)
+"""What stands in for :data:`REWRITES` where the reward reads JSON: those are no JSON."""
+
+__all__ = ["DATA_REWRITES", "NUMERIC", "REWRITES"]
