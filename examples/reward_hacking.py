@@ -6,7 +6,7 @@ letters in words: once paid by this reward, once by the exact verifier, from the
 the same settings, on the same problems. Held-out problems, answered greedily and checked exactly,
 say what each has really learnt.
 
-    python examples/reward_hacking.py                    # about 3 minutes on one core
+    python examples/reward_hacking.py                    # about 4 minutes on one core
     python examples/reward_hacking.py --seeds 11 12 13
 
 Needs matplotlib (extra ``plot``) and writes ``reward_hacking.png`` beside the runs. Given again, it
