@@ -44,6 +44,7 @@ def run(
 
     loaded = load_recipe(find_recipe(recipe), overrides or [])
     folder = out or Path("runs") / loaded.name
+    _say_what_is_tried(loaded)
     if dry_run:
         _dry_run(loaded, folder)
         return
@@ -53,6 +54,19 @@ def run(
     view = ConsoleView()
     with view:
         run_recipe(loaded, folder, listeners=[view])
+
+
+def _say_what_is_tried(recipe: object) -> None:
+    """One line where references are run, since many of them keep the screen empty for a while."""
+    from lydite.pipeline.recipe import Recipe
+    from lydite.verify.settings import all_rewards
+
+    assert isinstance(recipe, Recipe)
+    verifiers = [recipe.verifier, recipe.evaluation.verifier]
+    kinds = {r.kind for v in verifiers if v is not None for r in all_rewards(v.rewards)}
+    run = sorted(kinds & {"code", "sql"})
+    if run:
+        typer.echo(f"running the references of {' and '.join(run)} first", err=True)
 
 
 def _dry_run(recipe: object, folder: Path) -> None:
