@@ -3,6 +3,7 @@
 import pytest
 
 from lydite.types import Outcome
+from lydite.verify.answer import read_answer
 from lydite.verify.arithmetic import MAX_WORK, allow_work, evaluate
 from lydite.verify.grammar import parse
 from lydite.verify.math import check_reference, grade, refuse_algebra
@@ -42,3 +43,13 @@ def test_what_may_be_spent_is_set() -> None:
         evaluate(parse("1+2+3+4+5"), {})
     allow_work(MAX_WORK)
     assert evaluate(parse("1+2+3+4+5"), {}) == 15
+
+
+@pytest.mark.parametrize("unit", ["a_a", "a ", "a^2+", "f(1)", "C_8^3", "x_1 + ", r"\pm1,", "|x|<"])
+@pytest.mark.parametrize("tail", ["", "!=1", "=1"])
+def test_repetition_does_not_make_reading_long(unit: str, tail: str) -> None:
+    """A pattern that backtracks would never come to an end here."""
+    for gold in ("1", r"\{1,2\}", "(1,2)"):
+        answer = (unit * 300)[:570] + tail
+        assert grade(gold, answer, refuse_algebra).outcome is not Outcome.CORRECT
+    read_answer("The answer is $1$" + " " * 30_000 + "!")

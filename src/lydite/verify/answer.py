@@ -67,7 +67,7 @@ _AFTERTHOUGHT = re.compile(
 _SUM = re.compile(
     r"(?<![A-Za-z\d=])[-+*/×÷·().\d\s,$%]*\d\s*=\s*[-\d.,/$%]+(?:\s+[A-Za-z]+)?(?=[.!]?\Z)"
 )
-_IN_DOLLARS = re.compile(r"^\$([^$\s]|[^$\s][^$]{0,200}[^$\s])\$\s+([A-Za-z ]+)$")
+_IN_DOLLARS = re.compile(r"^\$([^$\s]|[^$\s][^$]{0,200}[^$\s])\$\s([A-Za-z ]+)$")
 _HAN_SENTENCE = re.compile(r"[\u4e00-\u9fff,，]{1,20}?(-?\d[\d.,/]{0,20}[\u4e00-\u9fff]{0,8})")
 _HAN_HEDGE = re.compile("[不非或约至到少超]|小于|大于")
 _FORMULA = re.compile(r"\$([^$]{1,200})\$|\\\(([^$]{1,200}?)\\\)")

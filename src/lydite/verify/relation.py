@@ -40,21 +40,22 @@ def labelled(value: Value) -> str | None:
     return value.members[1]
 
 
-_TOTAL = re.compile(
-    r"(?:[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?(?:\^\{?\d\}?)?)(?:\s*[-+]?\s*"
-    r"[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?(?:\^\{?\d\}?)?)+"
-)
+_TERM = r"[A-Za-z](?:_(?:[A-Za-z]|\d{1,3}|\{[A-Za-z\d]{1,8}\})|\(-?\d{1,4}\))?"
+_TOTAL = re.compile(rf"{_TERM}(?:\^(?:\d|\{{\d\}}))?(?:[-+]?{_TERM}(?:\^(?:\d|\{{\d\}}))?)+")
+_MAX_TOTAL = 60
 
 
 def totalled(value: Relation) -> str | None:
     """What ``m + n = 5`` or ``f(1) + f(2) = 5`` says of a total of several unknowns, which the
     problem then asked for. Of one unknown it would be an equation left to solve, as ``… = 0`` is.
     """
-    left, right = value.members[0], value.members[-1]
+    left, right = re.sub(r"\s", "", value.members[0]), value.members[-1]
+    if len(left) > _MAX_TOTAL:
+        return None
     number = read_number(right)
     if value.operators != ("=",) or number is None or not number.value:
         return None
-    terms = set(re.findall(r"[A-Za-z](?:_\{?\w+\}?|\(-?\d+\))?", left))
+    terms = set(re.findall(_TERM, left))
     return right if _TOTAL.fullmatch(left) and len(terms) > 1 else None
 
 
