@@ -61,7 +61,7 @@ _PHRASES = re.compile(
 )
 _SENTENCE_END = re.compile(r"[.!](?=\s|\*|\Z)|[。！]|です|\n")
 _AFTERTHOUGHT = re.compile(
-    r",\s(?:not|rather\sthan|instead\sof)\s.*|(?:,?\s|\s*\()(?:because|since|which|where|as\s[a-z]+)\b.*|\s[-–—]+\s[A-Za-z]{2,}\s.*",
+    r",\s(?:not|rather\sthan|instead\sof)\s.*|(?:,?\s|\()(?:because|since|which|where|as\s[a-z]+)\b.*|\s[-–—]+\s[A-Za-z]{2,}\s.*",
     re.DOTALL,
 )
 _SUM = re.compile(

@@ -100,12 +100,12 @@ _FONT = r"\\(?:text|mathrm|textrm|textbf|textit|mbox|mathbf|mathit|operatorname)
 _TEXT_PIECE = rf"{_FONT}\s*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}(?:\s*\^\s*(?:\{{-?\d\}}|\d))?"
 _TEXT_UNIT = re.compile(
     rf"((?:\s*(?:{_TEXT_PIECE}|\\frac\s*\{{{_TEXT_PIECE}\}}\s*\{{{_TEXT_PIECE}\}}))"
-    rf"(?:\s*(?:/|\\cdot|\*)?\s*{_TEXT_PIECE})*)$"
+    rf"(?:(?:\s*(?:/|\\cdot|\*))?\s*{_TEXT_PIECE})*)$"
 )
 _DEGREES = re.compile(r"\s*\^\{\\circ\}(\s*\\?(?:text|mathrm)?\{?\s*[CF]\}?)?$")
 _WORD_UNIT = re.compile(
     r"(?:(?<=[\d}\)!])\s*|(?<=\\pi)\s+)"
-    r"((?:[A-Za-z]+\.?(?:\s?\^\s?(?:\{-?\d\}|\d))?(?:\s*/\s*|\s+per\s+|[. ]+)?){1,6})$"
+    r"((?:[A-Za-z]++\.?(?:\s?\^\s?(?:\{-?\d\}|\d))?(?:\s*/\s*|\s+per\s+|[. ]+)?){1,6})$"
 )
 _HAN_UNIT = re.compile(r"(?<=[\d}%])\s*\(?([\u4e00-\u9fff]{1,8})\)?$")
 _MINUTES = re.compile(r"(\d{1,3})\s*\^\{\\circ\}\s*(\d{1,2})\s*'(?:\s*(\d{1,2})\s*'')?")
