@@ -468,6 +468,20 @@ def test_the_signal_that_ended_a_program_is_named(sandbox: Sandbox) -> None:
     assert (ended.how, ended.code) == ("killed", -signal.SIGSEGV)
 
 
+@pytest.mark.parametrize("taken", range(92, 104, 2))
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_host_with_many_open_files(backend: str, taken: int) -> None:
+    """The host's numbers for a sandbox's ends are not those that the sandbox uses within."""
+    script = b"import os\nsize = int.from_bytes(os.read(3, 4), 'big')\n"
+    script += b"os.write(3, size.to_bytes(4, 'big') + os.read(3, size))\n"
+    program = Program(("python", "echo.py"), {"echo.py": script})
+    with contextlib.ExitStack() as held, usable(backend) as sandbox:
+        while held.enter_context(open(os.devnull)).fileno() < taken:
+            pass
+        with sandbox.start(program, LIMITS) as session:
+            assert session.exchange(b"here") == b"here"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_to_be_seen_may_lie_where_programs_would_work(backend: str) -> None:
     """An environment of Python's below /tmp, say: the programs' own folder must not cover it."""

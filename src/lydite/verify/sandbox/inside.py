@@ -25,6 +25,7 @@ from lydite.verify.sandbox.folder import Folder
 from lydite.verify.sandbox.script import run_script
 from lydite.verify.sandbox.settle import (
     adopt_orphans,
+    apart,
     die_with_parent,
     drop_capabilities,
     install_filter,
@@ -54,6 +55,7 @@ THREADS = 64
 
 def serve(control: int, channel: int) -> None:
     """Answers the host's requests until it hangs up."""
+    control, channel = apart(control), apart(channel)
     setup, _ = receive(control)
     os.environ.clear()
     for name in PRELOADED:

@@ -6,6 +6,7 @@ Runs inside, like :mod:`lydite.verify.sandbox.inside`, with the standard library
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
@@ -60,6 +61,13 @@ def keep_only(ends: list[int], others: tuple[int, ...]) -> None:
     for fd in [*kept, 1 << 16]:
         os.closerange(low, fd)
         low = fd + 1
+
+
+def apart(fd: int) -> int:
+    """The descriptor at a number that nothing below takes, whatever the host's number for it is."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 400)
+    os.close(fd)
+    return moved
 
 
 def raised(fd: int, number: int) -> int:
