@@ -134,3 +134,19 @@ def test_reading_never_fails(text: str) -> None:
 def test_a_closing_number_keeps_what_makes_it_another_answer(text: str, answer: str) -> None:
     """A denial or a bound in front, or the unit of a bare quantity."""
     assert read_answer(text).text == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "quantity"),
+    [
+        ("So it weighs 5 kg.", "5", "5 kg"),
+        ("The distance is 60 km/h", "60", "60 km/h"),
+        ("She has 7 apples.", "7", "7"),
+        ("There are 7 of them.", "7", "7"),
+    ],
+)
+def test_a_closing_number_keeps_its_unit_where_units_count(
+    text: str, number: str, quantity: str
+) -> None:
+    assert read_answer(text).text == number
+    assert read_answer(text, units=True).text == quantity

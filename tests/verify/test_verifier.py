@@ -227,3 +227,19 @@ def test_math_starts_workers_only_for_references_that_need_them(gold: str, start
         assert len(verifier._pool._threads) == started
     finally:
         verifier.close()
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "right"),
+    [
+        ("5 g", "It weighs 5 kg.", False),
+        ("5 km", "The distance is 5 m.", False),
+        ("5000 g", "So it weighs 5 kg.", True),
+        ("5", "It weighs 5 kg.", True),
+    ],
+)
+def test_math_minds_the_unit_of_a_closing_sentence(gold: str, text: str, right: bool) -> None:
+    verifier = build(config("math"))
+    (verdict,) = verifier.verify([problem("p", gold)], [text])
+    assert (verdict.reward == 1.0) is right
+    verifier.close()

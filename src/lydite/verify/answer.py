@@ -126,6 +126,7 @@ def read_answer(
     thinking: ThinkingRule = "auto",
     max_chars: int = 1000,
     strict: bool = False,
+    units: bool = False,
 ) -> FinalAnswer:
     """The final answer that a completion states.
 
@@ -136,12 +137,12 @@ def read_answer(
     the usual phrases ("the answer is", "Answer:", "答案：").
     ``strict`` refuses a completion that states several answers in that place which differ.
     ``auto``: the first of tag, box, phrase that occurs; failing these, the only number of the last
-    sentence, or a last line short enough to be an answer.
+    sentence, or a last line short enough to be an answer. ``units`` keeps that number's unit.
     """
     spoken = after_thinking(text, thinking)
     if spoken.text is None:
         return spoken
-    found = _find(spoken.text, place, marker)
+    found = _find(spoken.text, place, marker, units)
     if found is None:
         return FinalAnswer(None, _MISSING[place])
     if strict and (several := _disagreeing(spoken.text, place, marker)):
@@ -164,7 +165,7 @@ _MISSING: dict[AnswerPlace, str] = {
 }
 
 
-def _find(spoken: str, place: AnswerPlace, marker: str | None) -> str | None:
+def _find(spoken: str, place: AnswerPlace, marker: str | None, units: bool) -> str | None:
     if place == "boxed":
         return last_boxed(spoken)
     if place == "tag":
@@ -174,7 +175,7 @@ def _find(spoken: str, place: AnswerPlace, marker: str | None) -> str | None:
     for found in (last_tagged(spoken), last_boxed(spoken), last_announced(spoken, marker)):
         if found is not None:
             return found
-    return _closing_statement(spoken)
+    return _closing_statement(spoken, units)
 
 
 def _disagreeing(spoken: str, place: AnswerPlace, marker: str | None) -> int:
@@ -275,7 +276,7 @@ def _announced_at(text: str, end: int) -> str:
     return _IN_DOLLARS.sub(r"\1 \2", said.strip())
 
 
-def _stated_number(sentence: str, number: re.Match[str]) -> str:
+def _stated_number(sentence: str, number: re.Match[str], units: bool) -> str:
     """The number of a sentence, with what makes it another answer: a denial or bound in front, or
     the unit of a quantity that is all of the sentence.
     """
@@ -284,12 +285,14 @@ def _stated_number(sentence: str, number: re.Match[str]) -> str:
     if denied is not None:
         return sentence[denied.start() : number.end()]
     unit = read_unit(after, r"\text" in after or r"\mathrm" in after)
-    if not re.search(r"[^\W\d_]", before) and unit is not None and is_measure(unit):
-        return sentence
+    if unit is not None and is_measure(unit):
+        if not re.search(r"[^\W\d_]", before):
+            return sentence
+        return sentence[number.start() :].rstrip(".! ") if units else number[0]
     return number[0]
 
 
-def _closing_statement(text: str) -> str | None:
+def _closing_statement(text: str, units: bool) -> str | None:
     """The only number of the last sentence, or a last line that is itself short enough to be an
     answer.
     """
@@ -312,5 +315,5 @@ def _closing_statement(text: str) -> str | None:
         return added[0].strip()
     numbers = list(_SIGNED_NUMBER.finditer(sentence))
     if len(numbers) == 1 and _WORD.search(sentence):
-        return _stated_number(sentence, numbers[0])
+        return _stated_number(sentence, numbers[0], units)
     return line if len(line) <= 60 else None

@@ -24,9 +24,8 @@ MATH_HANDLER = Handler("lydite.verify.algebra:grader")
 
 
 def _read(config: AnswerConfig, text: str) -> FinalAnswer:
-    return read_answer(
-        text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
-    )
+    settings = (config.answer, config.marker, config.thinking, config.max_chars, config.strict)
+    return read_answer(text, *settings, units=isinstance(config, MathConfig))
 
 
 def _score(decision: Decision, answer: str | None, seconds: float) -> Score:
