@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import json
 import os
 import platform
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import lydite
-from lydite.verify.sandbox.machine import Check, sandbox_checks
+
+if TYPE_CHECKING:
+    from lydite.verify.sandbox.machine import Check
 
 # What each extra brings, by the module that is imported.
 EXTRAS = {
@@ -39,6 +40,9 @@ def doctor(
     Lines marked `optional` are about things that nothing here needs. Exits with 1 if there is no
     sandbox for untrusted programs, which the `code` verifier needs.
     """
+    # Imported here and below so that --help of the command line waits for none of it.
+    from lydite.verify.sandbox.machine import sandbox_checks
+
     checks = [*_software(), *_hardware(), *sandbox_checks()]
     used = next(check for check in checks if check.name == "sandbox").state == "ok"
     if as_json:
@@ -54,6 +58,8 @@ def doctor(
 
 
 def _software() -> list[Check]:
+    from lydite.verify.sandbox.machine import Check
+
     checks = [
         Check("lydite", "ok", lydite.__version__),
         Check("python", "ok", f"{platform.python_version()} on {platform.platform(terse=True)}"),
@@ -70,6 +76,8 @@ def _software() -> list[Check]:
 
 
 def _extra(name: str, modules: tuple[str, ...]) -> Check:
+    from lydite.verify.sandbox.machine import Check
+
     absent = [module for module in modules if importlib.util.find_spec(module) is None]
     if absent:
         remedy = f"pip install 'lydite[{name}]'"
@@ -78,13 +86,17 @@ def _extra(name: str, modules: tuple[str, ...]) -> Check:
 
 
 def _version(module: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version(module)
-    except importlib.metadata.PackageNotFoundError:
+        return version(module)
+    except PackageNotFoundError:
         return "of no known version"
 
 
 def _hardware() -> list[Check]:
+    from lydite.verify.sandbox.machine import Check
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     checks = [Check("cores", "ok", str(cores)), _memory()]
     try:
@@ -104,6 +116,8 @@ def _hardware() -> list[Check]:
 
 
 def _memory() -> Check:
+    from lydite.verify.sandbox.machine import Check
+
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -17,7 +17,6 @@ from lydite.cli.objective import objective
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
 from lydite.cli.verify import verify
-from lydite.config import UserError
 
 HELP = """Trains reasoning language models with GRPO and rewards that can be checked.
 
@@ -33,7 +32,11 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except UserError as error:
+        except ValueError as error:
+            from lydite.config import UserError  # here: --help waits for no settings
+
+            if not isinstance(error, UserError):
+                raise
             _say(str(error))
             raise typer.Exit(2) from None
         except BrokenPipeError:

@@ -7,13 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
-
-from lydite.config import UserError
 
 if TYPE_CHECKING:
     from lydite.objective import Objective
-
 
 # Keys of a recipe's objective that hold names.
 NAMES = ("preset", "patches")
@@ -49,6 +45,8 @@ def objective(
     if list_all:
         _list()
         return
+    from lydite.config import UserError
+
     if not spec:
         raise UserError("objective: name a preset, such as grpo, or give --list")
     whole = _read(spec)
@@ -61,6 +59,10 @@ def objective(
 
 def _read(words: list[str]) -> dict[str, object]:
     """Names, and ``key=value`` settings read as YAML reads them."""
+    import yaml
+
+    from lydite.config import UserError
+
     names = [word for word in words if "=" not in word]
     overrides: dict[str, object] = {}
     for key, value in (word.split("=", 1) for word in words if "=" in word):

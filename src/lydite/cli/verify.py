@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from lydite.config import UserError, load_yaml, validate
-from lydite.types import Outcome
-from lydite.verify.settings import VerifierConfig
-from lydite.verify.table import VerifyReport, verify_file
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lydite.verify.settings import VerifierConfig
+    from lydite.verify.table import VerifyReport
 
 
 def verify(
@@ -75,6 +72,18 @@ def verify(
     ungradable when the verifier could not decide), `reward`, `answer` (what was read), `parts` and
     `detail`.
     """
+    # Imported here and below so that --help of the command line waits for none of it.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from lydite.verify.table import verify_file
+
     console = Console()
     config = _config(verifier, seconds, workers)
     columns = (
@@ -95,6 +104,9 @@ def verify(
 
 
 def _config(verifier: str, seconds: float | None, workers: int | None) -> VerifierConfig:
+    from lydite.config import validate
+    from lydite.verify.settings import VerifierConfig
+
     values: Mapping[str, object] = {"rewards": verifier}
     if verifier.endswith((".yaml", ".yml")):
         values = _section(Path(verifier))
@@ -111,6 +123,8 @@ def _config(verifier: str, seconds: float | None, workers: int | None) -> Verifi
 
 def _section(path: Path) -> Mapping[str, object]:
     """What a file says of the verifier: under ``verifier:`` in a recipe, or by itself."""
+    from lydite.config import UserError, load_yaml
+
     loaded = load_yaml(path, list_key="verifier")
     if "verifier" not in loaded and "stages" in loaded:
         raise UserError(
@@ -125,6 +139,10 @@ def _section(path: Path) -> Mapping[str, object]:
 
 
 def _show(console: Console, report: VerifyReport) -> None:
+    from rich.table import Table
+
+    from lydite.types import Outcome
+
     table = Table(title=f"{report.total} answers", title_justify="left")
     table.add_column("outcome")
     table.add_column("count", justify="right")
@@ -160,6 +178,9 @@ def _show(console: Console, report: VerifyReport) -> None:
 
 
 def _show_tables(console: Console, report: VerifyReport) -> None:
+    from rich import box
+    from rich.table import Table
+
     for found in report.tables:
         table = Table(title=found.title, title_justify="left", box=box.SIMPLE_HEAD)
         for number, name in enumerate(found.header):
