@@ -38,8 +38,10 @@ from lydite.config import UserError, load_yaml, validate
 from lydite.model.loading import load_policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
-from lydite.pipeline.recipe import Recipe, RLStage
-from lydite.pipeline.runner import load_tasks, problems_of, run_recipe
+from lydite.pipeline.problems import load_tasks, problems_of
+from lydite.pipeline.recipe import Recipe
+from lydite.pipeline.runner import run_recipe
+from lydite.pipeline.stages.rl import RLStage
 from lydite.rollout.select import local_engine
 from lydite.tasks.task import TaskData
 from lydite.train.evaluate import Prompt, evaluate

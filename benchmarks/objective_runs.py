@@ -22,8 +22,9 @@ from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
-from lydite.pipeline.recipe import Recipe, RLStage, load_recipe
+from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
+from lydite.pipeline.stages.rl import RLStage
 from lydite.rollout.select import local_engine
 from lydite.tasks.task import load_task
 from lydite.train.evaluate import Prompt, evaluate

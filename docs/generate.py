@@ -22,7 +22,8 @@ from pydantic_core import PydanticUndefined
 from lydite.config import Config
 from lydite.objective import Objective
 from lydite.objective.settings import BOUNDS, CHOICES, RECORDS, WHOLE, canonical
-from lydite.pipeline.recipe import Recipe, RLStage
+from lydite.pipeline.recipe import Recipe
+from lydite.pipeline.stages.rl import RLStage
 
 PAGE = Path(__file__).with_name("recipe.md")
 

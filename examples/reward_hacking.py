@@ -72,7 +72,8 @@ class Curve(NamedTuple):
 def cold_start(out: Path, overrides: Sequence[str]) -> Path:
     """The quickstart's stages before RL; returns the model that they leave."""
     from lydite.pipeline.catalogue import find_recipe
-    from lydite.pipeline.recipe import EvalConfig, load_recipe
+    from lydite.pipeline.heldout import EvalConfig
+    from lydite.pipeline.recipe import load_recipe
     from lydite.pipeline.runner import run_recipe
 
     recipe = load_recipe(find_recipe("quickstart"), overrides)

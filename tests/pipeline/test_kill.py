@@ -25,6 +25,7 @@ from lydite.watch.samples import read_samples
 
 CHECKPOINT = "lydite.train.checkpoint"
 RUNNER = "lydite.pipeline.runner"
+TRAINING = "lydite.pipeline.stages.training"
 HELD_OUT = "lydite.pipeline.heldout"
 
 PLAIN = [
@@ -34,8 +35,8 @@ PLAIN = [
     Kill("after", f"{CHECKPOINT}:save_file"),
     Kill("event", "step_done base 3"),
     Kill("before", "lydite.model.saving:_replace"),
-    Kill("before", f"{RUNNER}:save_artifact"),
-    Kill("after", f"{RUNNER}:save_artifact"),
+    Kill("before", f"{TRAINING}:save_artifact"),
+    Kill("after", f"{TRAINING}:save_artifact"),
     Kill("event", "step_done cold 2"),
     Kill("after", "lydite.train.rl:RLTrainer.step", 1),
     Kill("before", "lydite.watch.files:os.fsync", 2),
@@ -52,7 +53,7 @@ OTHERS = [
     Kill("after", f"{CHECKPOINT}:save_file"),
     Kill("event", "step_done rl 3"),
     Kill("event", "step_done rl 5"),  # Goes on from step 4, the first with a renewed reference.
-    Kill("before", f"{RUNNER}:save_policy"),
+    Kill("before", f"{TRAINING}:save_policy"),
 ]
 CRITIC = [
     Kill("after", "lydite.train.critic:Critic.update", 3),

@@ -20,8 +20,9 @@ from lydite.config import UserError, validate
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.render import render_prompt
 from lydite.objective.objective import Objective
+from lydite.pipeline.device import dtype_of
 from lydite.pipeline.recipe import Recipe, load_recipe
-from lydite.pipeline.runner import Given, dtype_of, run_recipe
+from lydite.pipeline.runner import Given, run_recipe
 from lydite.rollout.select import local_engine
 from lydite.tasks.task import TaskConfig, load_task, task_of_rows
 from lydite.train.learner import Learner, UpdateConfig
@@ -145,7 +146,7 @@ def test_a_stage_whose_problems_are_all_solved_ends_early(tmp_path: Path) -> Non
     values["evaluation"]["every"] = values["checkpoint"]["every"] = 5
     file = write(values, tmp_path / "recipe.yaml")
     # 15 of 20 problems, and then 5 that are drawn three times: all right.
-    for kill in ("lydite.pipeline.runner:save_policy", "lydite.pipeline.runner:save_artifact"):
+    for kill in ("lydite.pipeline.stages.training:save_policy", "lydite.pipeline.stages.training:save_artifact"):
         run_and_die(file, tmp_path / "run", Kill("before", kill))
     finished = run_recipe(load_recipe(file), tmp_path / "run")
     events = read_events(tmp_path / "run/events.jsonl")

@@ -34,6 +34,7 @@ from lydite.ops.head import CHUNK_ELEMENTS
 # gradient.
 HEAD_COPIES = 3
 ACTIVATION_BYTES, CHECKPOINT_BYTES = 34, 2  # A token and hidden unit, in each layer, at 16 bit.
+_CRITICS = (None, "head", "model")  # By what they need.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,16 @@ class Workload:
     reference: bool = False
     refreshed: bool = False
     critic: Literal["model", "head"] | None = None
+
+    def __or__(self, other: Workload) -> Workload:
+        """What both fit in, one after the other."""
+        return Workload(
+            max(self.cache_tokens, other.cache_tokens),
+            max(self.train_tokens, other.train_tokens),
+            self.reference or other.reference,
+            self.refreshed or other.refreshed,
+            max(self.critic, other.critic, key=_CRITICS.index),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from lydite.config import UserError, validate
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
+from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.recipe import Recipe, load_recipe
-from lydite.pipeline.runner import dtype_of, pick_device
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine

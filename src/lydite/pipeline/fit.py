@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.render import render_example, render_prompt
-from lydite.pipeline.pairs import StagePairs, TaskPairs, rollout_files
-from lydite.pipeline.recipe import AnyStage, PreferenceStage, SFTStage
+from lydite.pipeline.pairs import PairsConfig, StagePairs, TaskPairs, rollout_files
 from lydite.train.sft import Example
 from lydite.types import Problem
 
@@ -24,53 +24,22 @@ def check_worked(task: str, problems: Sequence[Problem]) -> None:
         )
 
 
-def check_pairs(stage: PreferenceStage, problems: Sequence[Problem]) -> None:
+def check_pairs(stage: str, task: str, pairs: PairsConfig, problems: Sequence[Problem]) -> None:
     """Raises ``UserError`` when what pairs are to be made of is there already, and is lacking: half
     of a task's pairs, or the rollouts of another run.
     """
-    if isinstance(stage.pairs, StagePairs) and stage.pairs.run is not None:
-        rollout_files(stage.name, stage.pairs, Path())
-    if not isinstance(stage.pairs, TaskPairs):
+    if isinstance(pairs, StagePairs) and pairs.run is not None:
+        rollout_files(stage, pairs, Path())
+    if not isinstance(pairs, TaskPairs):
         return
     for column in ("worked", "rejected"):
         missing = [p.id for p in problems if getattr(p, column) is None]
         if missing:
             raise UserError(
-                f"tasks.{stage.task}.{column}: {len(missing)} of {len(problems)} problems have "
+                f"tasks.{task}.{column}: {len(missing)} of {len(problems)} problems have "
                 f"none, such as {missing[0]}; name the column that holds it, or let "
-                f"stages.{stage.name}.pairs mine pairs"
+                f"stages.{stage}.pairs mine pairs"
             )
-
-
-def longest(policy: Policy, stage: AnyStage, problems: Sequence[Problem]) -> int:
-    """Tokens of the longest prompt with its completion. The policy may have no weights.
-
-    Raises:
-        UserError: a prompt cannot be rendered, or passes the context with its completion.
-    """
-    if isinstance(stage, SFTStage):
-        check_worked(stage.task, problems)
-        return max(len(render_example(policy, p, p.worked or "")[0]) for p in problems)
-    if isinstance(stage, PreferenceStage):
-        return _longest_pair(policy, stage, problems)
-    return longest_sampled(
-        policy, problems, stage.sampling.max_tokens, f"stages.{stage.name}.sampling.max_tokens"
-    )
-
-
-def _longest_pair(policy: Policy, stage: PreferenceStage, problems: Sequence[Problem]) -> int:
-    """Tokens of the longest prompt with one answer; of the prompt alone where answers are yet to be
-    sampled by another stage.
-    """
-    pairs = stage.pairs
-    if isinstance(pairs, StagePairs):
-        return max(len(render_prompt(policy, p)) for p in problems)
-    if isinstance(pairs, TaskPairs):
-        check_pairs(stage, problems)
-        answers = [(p, answer or "") for p in problems for answer in (p.worked, p.rejected)]
-        return max(len(render_example(policy, p, answer)[0]) for p, answer in answers)
-    setting = f"stages.{stage.name}.pairs.sampling.max_tokens"
-    return longest_sampled(policy, problems, pairs.sampling.max_tokens, setting)
 
 
 def longest_sampled(
@@ -90,7 +59,9 @@ def longest_sampled(
     return found
 
 
-def examples_of(policy: Policy, problems: Sequence[Problem], stage: SFTStage) -> list[Example]:
+def examples_of(
+    policy: Policy, problems: Sequence[Problem], loss_on: Literal["answer", "all"]
+) -> list[Example]:
     """The task's worked solutions as token ids.
 
     Raises:
@@ -99,7 +70,7 @@ def examples_of(policy: Policy, problems: Sequence[Problem], stage: SFTStage) ->
     found = []
     for problem in problems:
         ids, mask = render_example(policy, problem, problem.worked or "")
-        first = 1 if stage.loss_on == "all" else mask.index(1)
-        bits = [1] * (len(ids) - first) if stage.loss_on == "all" else mask[first:]
+        first = 1 if loss_on == "all" else mask.index(1)
+        bits = [1] * (len(ids) - first) if loss_on == "all" else mask[first:]
         found.append(Example(ids[:first], ids[first:], bits))
     return found

@@ -8,13 +8,15 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from lydite.config import UserError, differences
-from lydite.pipeline.recipe import Recipe
 from lydite.watch.files import write_atomic
+
+if TYPE_CHECKING:
+    from lydite.pipeline.recipe import Recipe
 
 _LEFT_OVER = (
     ".*.tmp",

@@ -7,15 +7,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lydite.pipeline.recipe import EvalConfig
-from lydite.train.evaluate import Evaluation, Prompt, evaluate
+from pydantic import Field
+
+from lydite.config import Config
+from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.types import Engine, Verifier
+from lydite.verify.verifier import VerifierConfig
 from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
 from lydite.watch.samples import write_samples
 
 SHOWN_ANSWERS = 20
 """Answers kept in the log of an evaluation, for people to read; every one is in ``samples/``."""
 SHOWN_CHARACTERS = 2000
+
+
+class EvalConfig(Config):
+    """Held-out evaluation: what is measured before, during and after every stage."""
+
+    tasks: tuple[str, ...] = Field((), description="Names under `tasks` that no stage trains on.")
+    samples: int = Field(1, ge=1, description="Completions per problem (avg@k).")
+    sampling: SamplingConfig = Field(
+        SamplingConfig(temperature=0.0),
+        description="How held-out completions are drawn; greedy by default.",
+    )
+    every: int | None = Field(
+        None, ge=1, description="Steps between evaluations inside a stage; null: start and end."
+    )
+    verifier: VerifierConfig | None = Field(
+        None,
+        description="A verifier of its own, for example a stricter one; the recipe's when null.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

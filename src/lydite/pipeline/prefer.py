@@ -1,13 +1,15 @@
-"""From a preference stage's settings to its trainer: the pairs are made once and kept."""
+"""From a preference stage's settings to its pairs: they are made once and kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
+from lydite.pipeline.artifact import Lineage
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.mining import Mined
 from lydite.pipeline.pairs import (
@@ -21,10 +23,12 @@ from lydite.pipeline.pairs import (
     stage_pairs,
     task_pairs,
 )
-from lydite.pipeline.recipe import PreferenceStage, Recipe
 from lydite.train.evaluate import Prompt
-from lydite.train.preference import PreferenceTrainer
+from lydite.train.preference import Pair
 from lydite.types import Engine, Problem, Verifier
+
+if TYPE_CHECKING:
+    from lydite.pipeline.stages.preference import PreferenceStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,15 @@ class Source:
     noise_step: int
 
 
-def preference_trainer(
+def kept_pairs(
     stage: PreferenceStage,
-    recipe: Recipe,
     source: Source,
     problems: Sequence[Problem],
-    lineage: str,
-) -> PreferenceTrainer:
-    """The trainer of a stage, whose pairs lie in ``pairs.parquet`` in its folder from here on;
-    ``lineage`` is the stage's fingerprint.
+    lineage: Lineage,
+    rules: tuple[int, float],
+) -> tuple[list[Pair], str]:
+    """The pairs of a stage, which lie in ``pairs.parquet`` in its folder from here on, and what
+    there is to say of them. ``rules`` are the run's seed and the verifier's ``fail_rate``.
 
     Raises:
         UserError: there is no pair, and why.
@@ -56,33 +60,36 @@ def preference_trainer(
     policy = source.policy
     prompts = [Prompt(problem, render_prompt(policy, problem)) for problem in problems]
     path = source.folder.stage(stage.name) / "pairs.parquet"
-    mined = load_pairs(path, lineage)
+    mined = load_pairs(path, lineage.fingerprint)
     if mined is None:
-        mined = _mine(stage, recipe, source, prompts)
+        mined = _mine(stage, source, prompts, rules)
         if not mined.pairs:
             raise UserError(f"stages.{stage.name}.pairs: {mined.report()}; {_remedy(stage)}")
-        save_pairs(path, mined, lineage)
-    pairs = as_tokens(mined, prompts)
-    return PreferenceTrainer(policy, stage, pairs, recipe.seed, [("pairs", mined.report())])
+        save_pairs(path, mined, lineage.fingerprint)
+    return as_tokens(mined, prompts), mined.report()
 
 
 def _mine(
-    stage: PreferenceStage, recipe: Recipe, source: Source, prompts: Sequence[Prompt]
+    stage: PreferenceStage,
+    source: Source,
+    prompts: Sequence[Prompt],
+    rules: tuple[int, float],
 ) -> Mined:
     samples = source.folder.samples
     problems = [prompt.problem for prompt in prompts]
+    seed, fail_rate = rules
     if isinstance(stage.pairs, TaskPairs):
         return task_pairs(source.policy, problems)
     if isinstance(stage.pairs, StagePairs):
         files = rollout_files(stage.name, stage.pairs, samples)
-        return stage_pairs(source.policy, problems, stage.pairs, files, recipe.seed)
+        return stage_pairs(source.policy, problems, stage.pairs, files, seed)
     return sampled_pairs(
         prompts,
         (source.engine, source.verifier),
         stage.pairs,
         (samples, stage.name, source.noise_step),
-        recipe.seed,
-        recipe.verifier.limits.fail_rate,
+        seed,
+        fail_rate,
     )
 
 

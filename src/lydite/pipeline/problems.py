@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from lydite.pipeline.dataset import read_dataset
-from lydite.pipeline.fit import check_pairs, check_worked
-from lydite.pipeline.recipe import PreferenceStage, Recipe
+from lydite.pipeline.recipe import Recipe
 from lydite.tasks.mix import mix
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
@@ -28,16 +27,12 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     for name in recipe.task_names():
         tasks[name] = given[name] if name in given else load_one(recipe, name, tasks)
     for name in recipe.evaluation.tasks:
-        for stage in recipe.stages:
-            for source in recipe.sources_of(stage.task):
-                check_disjoint(tasks[source].problems, tasks[name].problems)
+        for source in recipe.trained_on():
+            check_disjoint(tasks[source].problems, tasks[name].problems)
     for stage in recipe.stages:
-        if stage.kind == "sft":
-            for part in recipe.parts_of(stage.task):
-                if not recipe.waits(part):
-                    check_worked(part, tasks[part].problems)
-        if isinstance(stage, PreferenceStage):
-            check_pairs(stage, tasks[stage.task].problems)
+        for part in (part for task in stage.uses for part in recipe.parts_of(task)):
+            if not recipe.waits(part):
+                stage.check_task(part, tasks[part].problems)
     return tasks
 
 
@@ -62,13 +57,11 @@ def made_task(
     parts = {}
     for part in recipe.parts_of(name):
         stage = recipe.made_by(part)
-        parts[part] = (
-            tasks[part]
-            if stage is None
-            else read_dataset(
-                part, recipe.tasks[part], dataset(stage.name), tasks[stage.task].problems
-            )
-        )
+        if stage is None:
+            parts[part] = tasks[part]
+        else:
+            asked = [problem for task in stage.uses for problem in tasks[task].problems]
+            parts[part] = read_dataset(part, recipe.tasks[part], dataset(stage.name), asked)
     config = recipe.tasks[name]
     return parts[name] if config.mix is None else mix(name, config, parts, config.mix, recipe.seed)
 

@@ -12,86 +12,23 @@ from pydantic import Field, field_validator, model_validator
 
 from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
-from lydite.pipeline.pairs import SampledPairs, StagePairs, TaskPairs
+from lydite.pipeline.heldout import EvalConfig
+from lydite.pipeline.stages.preference import PreferenceStage
+from lydite.pipeline.stages.rejection import RejectionSamplingStage
+from lydite.pipeline.stages.rl import RLStage
+from lydite.pipeline.stages.sft import SFTStage
+from lydite.pipeline.stages.stage import Stage
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
-from lydite.train.evaluate import SamplingConfig
-from lydite.train.preference import PreferenceConfig
-from lydite.train.rejection import RejectionConfig
-from lydite.train.rl_config import RLConfig
-from lydite.train.sft import SFTConfig
 from lydite.verify.verifier import VerifierConfig
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
-
-class EvalConfig(Config):
-    """Held-out evaluation: what is measured before, during and after every stage."""
-
-    tasks: tuple[str, ...] = Field((), description="Names under `tasks` that no stage trains on.")
-    samples: int = Field(1, ge=1, description="Completions per problem (avg@k).")
-    sampling: SamplingConfig = Field(
-        SamplingConfig(temperature=0.0),
-        description="How held-out completions are drawn; greedy by default.",
-    )
-    every: int | None = Field(
-        None, ge=1, description="Steps between evaluations inside a stage; null: start and end."
-    )
-    verifier: VerifierConfig | None = Field(
-        None,
-        description="A verifier of its own, for example a stricter one; the recipe's when null.",
-    )
-
-
-class StageBase(Config):
-    """What every stage has."""
-
-    name: str = Field(
-        "", pattern=r"^[A-Za-z0-9_.-]*$", description="Name of the stage; its kind when not given."
-    )
-    task: str = Field(
-        "train", description="Name under `tasks` of what it trains on, or samples answers to."
-    )
-    start_from: str | None = Field(
-        None,
-        description="Stage whose model it starts from, or `model`; null: the last stage before it "
-        "that left a model.",
-    )
-
-
-class SFTStage(StageBase, SFTConfig):
-    """Supervised fine-tuning on worked examples: cold start, distillation, or a rough base for a
-    tiny model.
-    """
-
-    kind: Literal["sft"]
-
-
-class RLStage(StageBase, RLConfig):
-    """Reinforcement learning on a verifiable reward."""
-
-    kind: Literal["rl"]
-
-
-class RejectionSamplingStage(StageBase, RejectionConfig):
-    """Several answers to every prompt, verified and filtered: a dataset for a later `sft` stage,
-    which names it by a task with `from_stage`. The model stays as it is.
-    """
-
-    kind: Literal["rejection_sampling"]
-
-
-class PreferenceStage(StageBase, PreferenceConfig):
-    """Direct preference optimisation on pairs of answers: given, or mined from verified ones."""
-
-    kind: Literal["preference"]
-    pairs: Annotated[SampledPairs | StagePairs | TaskPairs, Field(discriminator="kind")] = Field(
-        SampledPairs(kind="sampled"), description="Where pairs come from."
-    )
-
-
-AnyStage = SFTStage | RLStage | RejectionSamplingStage | PreferenceStage
-Stage = Annotated[AnyStage, Field(discriminator="kind")]
+AnyStage = Annotated[
+    SFTStage | RLStage | RejectionSamplingStage | PreferenceStage,
+    Field(discriminator="kind"),
+]
+"""Every kind of stage, by its ``kind``."""
 
 
 class CheckpointConfig(Config):
@@ -128,7 +65,7 @@ class Recipe(Config):
     engine: EngineConfig = Field(EngineConfig(), description="The rollout engine.")
     evaluation: EvalConfig = Field(EvalConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="Checkpoints.")
-    stages: tuple[Stage, ...] = Field(min_length=1, description="What is done, in order.")
+    stages: tuple[AnyStage, ...] = Field(min_length=1, description="What is done, in order.")
 
     @field_validator("stages", mode="before")
     @classmethod
@@ -158,11 +95,14 @@ class Recipe(Config):
                 if stage.start_from in names:
                     wrong = f"stage {stage.start_from!r} leaves a dataset, not a model"
                 raise ValueError(f"stages.{index}.start_from: {wrong}; one of {', '.join(models)}")
-            self._check_sources(index)
-            if isinstance(stage, PreferenceStage):
-                _check_rollouts(index, stage, self.stages[:index])
+            for task in stage.uses:
+                self._check_sources(index, task)
+            try:
+                stage.check(self.stages[:index])
+            except ValueError as error:
+                raise ValueError(f"stages.{index}.{error}") from None
             names.append(stage.name)
-            if stage.kind != "rejection_sampling":
+            if stage.leaves == "model":
                 models.append(stage.name)
         held_out = {f"{name}-{task}" for name in names for task in self.evaluation.tasks}
         taken = held_out.intersection(names)
@@ -173,28 +113,26 @@ class Recipe(Config):
             )
         return self
 
-    def _check_sources(self, index: int) -> None:
+    def _check_sources(self, index: int, task: str) -> None:
         """That a stage's task is there when the stage comes. Raises ``ValueError``."""
         stage = self.stages[index]
-        for name in self.parts_of(stage.task):
+        for name in self.parts_of(task):
             config = self.tasks.get(name)
             if config is None:
                 continue
             if config.mix is not None:
-                raise ValueError(
-                    f"tasks.{stage.task}.mix: {name!r} is a mix itself; name its parts"
-                )
+                raise ValueError(f"tasks.{task}.mix: {name!r} is a mix itself; name its parts")
             if config.from_stage is None:
                 continue
-            made = {s.name for s in self.stages[:index] if s.kind == "rejection_sampling"}
+            made = {s.name for s in self.stages[:index] if s.leaves == "dataset"}
             if config.from_stage not in made:
                 raise ValueError(
                     f"tasks.{name}.from_stage: no rejection_sampling stage {config.from_stage!r} "
                     f"before stage {stage.name!r}; there is {', '.join(sorted(made)) or 'none'}"
                 )
-            if stage.kind != "sft":
+            if not stage.imitates:
                 raise ValueError(
-                    f"stages.{index}.task: {stage.task!r} holds answers to imitate, and only an "
+                    f"stages.{index}.task: {task!r} holds answers to imitate, and only an "
                     "sft stage can; name the task that was sampled"
                 )
 
@@ -203,13 +141,11 @@ class Recipe(Config):
         config = self.tasks.get(task)
         return (task,) if config is None or config.mix is None else tuple(config.mix)
 
-    def made_by(self, task: str) -> RejectionSamplingStage | None:
+    def made_by(self, task: str) -> Stage | None:
         """The stage whose dataset a task is."""
         config = self.tasks.get(task)
         wanted = None if config is None else config.from_stage
-        return next(
-            (s for s in self.stages if s.name == wanted and s.kind == "rejection_sampling"), None
-        )
+        return next((s for s in self.stages if s.name == wanted and s.leaves == "dataset"), None)
 
     def waits(self, task: str) -> bool:
         """Whether a task cannot be read before some stage is done."""
@@ -219,7 +155,7 @@ class Recipe(Config):
         """Every task that is read before the run starts, training ones first; a mix after its
         parts.
         """
-        used = [*(stage.task for stage in self.stages), *self.evaluation.tasks]
+        used = [*(task for stage in self.stages for task in stage.uses), *self.evaluation.tasks]
         names = [part for task in used for part in (*self.parts_of(task), task)]
         return [name for name in dict.fromkeys(names) if not self.waits(name)]
 
@@ -228,38 +164,19 @@ class Recipe(Config):
         if not self.waits(task):
             return [task]
         made = ((part, self.made_by(part)) for part in self.parts_of(task))
-        return [part if stage is None else stage.task for part, stage in made]
+        return [
+            source for part, stage in made for source in ([part] if stage is None else stage.uses)
+        ]
+
+    def trained_on(self) -> list[str]:
+        """Those of :meth:`task_names` whose questions a stage asks."""
+        used = (task for stage in self.stages for task in stage.uses)
+        return list(dict.fromkeys(source for task in used for source in self.sources_of(task)))
 
 
 def verified_tasks(recipe: Recipe) -> set[str]:
     """Tasks that a stage samples answers to and verifies them."""
-    return {stage.task for stage in recipe.stages if leaves_rollouts(stage)}
-
-
-def leaves_rollouts(stage: AnyStage) -> bool:
-    """Whether a stage leaves verified rollouts under its own name."""
-    if isinstance(stage, PreferenceStage):
-        return isinstance(stage.pairs, SampledPairs)
-    return isinstance(stage, RLStage | RejectionSamplingStage)
-
-
-def _check_rollouts(index: int, stage: PreferenceStage, before: Iterable[AnyStage]) -> None:
-    """Raises ``ValueError`` where pairs are to be mined from a stage that leaves none."""
-    pairs = stage.pairs
-    if not isinstance(pairs, StagePairs) or pairs.run is not None:
-        return
-    sources = {each.name: each for each in before if leaves_rollouts(each)}
-    if pairs.stage not in sources:
-        raise ValueError(
-            f"stages.{index}.pairs.stage: no earlier stage {pairs.stage!r} that samples; "
-            + (f"one of {', '.join(sources)}" if sources else "there is none, use kind: sampled")
-        )
-    theirs = sources[pairs.stage].task
-    if theirs != stage.task:
-        raise ValueError(
-            f"stages.{index}.task: pairs of stage {pairs.stage!r} are answers to its task; give "
-            f"task: {theirs}"
-        )
+    return {task for stage in recipe.stages for task in stage.verified}
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:
@@ -281,19 +198,19 @@ def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
     known = {*recipe.tasks, *given}
     defined = f"defined: {', '.join(sorted(known)) or 'none'}"
     for index, stage in enumerate(recipe.stages):
-        if stage.task not in known:
-            raise UserError(f"stages.{index}.task: no task {stage.task!r}; {defined}")
-        for part in recipe.parts_of(stage.task):
-            if part not in known:
-                raise UserError(f"tasks.{stage.task}.mix: no task {part!r}; {defined}")
-        for name in (stage.task, *recipe.parts_of(stage.task), *recipe.sources_of(stage.task)):
-            if name in recipe.evaluation.tasks:
-                raise UserError(
-                    f"evaluation.tasks: {name!r} is trained on by stage {stage.name!r}; hold "
-                    "out another"
-                )
-        if stage.kind == "rejection_sampling":
-            stage.filters.check()
+        for task in stage.uses:
+            if task not in known:
+                raise UserError(f"stages.{index}.task: no task {task!r}; {defined}")
+            for part in recipe.parts_of(task):
+                if part not in known:
+                    raise UserError(f"tasks.{task}.mix: no task {part!r}; {defined}")
+            for name in (task, *recipe.parts_of(task), *recipe.sources_of(task)):
+                if name in recipe.evaluation.tasks:
+                    raise UserError(
+                        f"evaluation.tasks: {name!r} is trained on by stage {stage.name!r}; hold "
+                        "out another"
+                    )
+        stage.check_settings()
     for name in recipe.evaluation.tasks:
         if name not in known:
             raise UserError(f"evaluation.tasks: no task {name!r}; {defined}")

@@ -14,54 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 import lydite
 from lydite.config import UserError
-from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.loading import load_policy
 from lydite.model.policy import Policy
-from lydite.model.reference import Reference
-from lydite.model.render import render_prompt
-from lydite.model.saving import save_policy
-from lydite.pipeline.artifact import (
-    Artifact,
-    Lineage,
-    begin,
-    fingerprint,
-    load_artifact,
-    save_artifact,
-)
-from lydite.pipeline.fit import examples_of, longest
+from lydite.pipeline.artifact import Artifact, Lineage, begin, fingerprint, load_artifact
+from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.folder import RunFolder, resolved, write_json
-from lydite.pipeline.heldout import HeldOut
-from lydite.pipeline.pairs import StagePairs, rollout_files, rollouts_fingerprint
-from lydite.pipeline.prefer import Source, preference_trainer
 from lydite.pipeline.problems import load_tasks, made_task, problems_of
-from lydite.pipeline.recipe import (
-    AnyStage,
-    PreferenceStage,
-    Recipe,
-    RejectionSamplingStage,
-    RLStage,
-    SFTStage,
-    check_tasks,
-    leaves_rollouts,
-    verified_tasks,
-)
-from lydite.pipeline.rejection import RejectionSampling
+from lydite.pipeline.recipe import Recipe, check_tasks, verified_tasks
+from lydite.pipeline.stages.stage import At, Stage
 from lydite.pipeline.summary import StageSummary, summarise
-from lydite.rollout.select import local_engine
 from lydite.tasks.task import TaskData
-from lydite.train.evaluate import Prompt
-from lydite.train.learner import Learner
-from lydite.train.loop import LoopSettings, Trainer, run_steps
-from lydite.train.rejection import RejectionSampler
-from lydite.train.rl import STEPS_APART, RLParts, RLTrainer
-from lydite.train.sft import SFTTrainer
-from lydite.types import Engine, Verifier
-from lydite.verify.settings import reward_names
+from lydite.types import Verifier
 from lydite.verify.verifier import build
 from lydite.watch.events import (
     Evaluated,
@@ -72,7 +40,6 @@ from lydite.watch.events import (
     RunFailed,
     RunStarted,
     StageDone,
-    StageStarted,
     StepDone,
     Warned,
     read_events,
@@ -128,27 +95,6 @@ def run_recipe(
             run.close()
 
 
-def pick_device(wanted: str) -> str:
-    """``auto`` is the GPU if there is one.
-
-    Raises:
-        UserError: ``cuda``, and there is none.
-    """
-    if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "device: cuda was asked for and torch sees no GPU; use device=cpu or device=auto"
-        )
-    return wanted
-
-
-def dtype_of(config: ModelConfig) -> Literal["float32", "bfloat16", "auto"]:
-    """``auto`` is float32 for a new model, in later stages too, where it comes from a folder."""
-    new = config.path.startswith("init:")
-    return "float32" if new and config.dtype == "auto" else config.dtype
-
-
 class _Run:
     """One attempt at a recipe."""
 
@@ -169,7 +115,7 @@ class _Run:
             torch.set_num_threads(recipe.threads)
         self._began = time.perf_counter()
         self._fits = False
-        self._datasets: dict[str, Path] = {}
+        self._artifacts: dict[str, Artifact] = {}
         judge = recipe.evaluation.verifier
         held_out = set(recipe.evaluation.tasks)
         trained = verified_tasks(recipe)
@@ -190,21 +136,20 @@ class _Run:
         """Every stage in order, those that are done skipped."""
         self._announce()
         root = Artifact(fingerprint(resolved(self._recipe)["model"]), Path(self._recipe.model.path))
-        artifacts = {"model": root}
+        self._artifacts["model"] = root
         last = "model"
         files: dict[str, Path] = {}
         for stage in self._recipe.stages:
-            parent = stage.start_from or last
-            made = self._stage(stage, artifacts[parent], parent)
-            artifacts[stage.name] = made
-            if made.dataset is None:
+            made = self._stage(stage, stage.start_from or last)
+            self._artifacts[stage.name] = made
+            if stage.leaves == "model":
                 last = stage.name
-            else:
-                self._datasets[stage.name] = files[f"dataset {stage.name}"] = made.dataset
+            if made.dataset is not None:
+                files[f"dataset {stage.name}"] = made.dataset
             self._summarise()
         if last != "model":
             files["model"] = self._folder.model
-            _copy_model(artifacts[last].model, self._folder.model)
+            _copy_model(self._artifacts[last].model, self._folder.model)
         stages = self._summarise()
         files |= {
             "summary": self._folder.summary,
@@ -244,13 +189,12 @@ class _Run:
             if note not in said:
                 self._log.append(Warned(code="task", message=note))
 
-    def _stage(self, stage: AnyStage, parent: Artifact, parent_name: str) -> Artifact:
-        if stage.task not in self._tasks:
-            self._tasks[stage.task] = made_task(
-                self._recipe, stage.task, self._tasks, self._datasets.__getitem__
-            )
-            self._note(self._tasks[stage.task])
-        lineage = self._lineage(stage, parent)
+    def _stage(self, stage: Stage, parent: str) -> Artifact:
+        for task in stage.uses:
+            if task not in self._tasks:
+                self._tasks[task] = made_task(self._recipe, task, self._tasks, self._dataset)
+                self._note(self._tasks[task])
+        lineage = self._lineage(stage, self._artifacts[parent])
         home = self._folder.stage(stage.name)
         done = load_artifact(home, lineage)
         if done is not None:
@@ -260,83 +204,37 @@ class _Run:
         # A stage that is done again outdates the run's model.
         shutil.rmtree(self._folder.model, ignore_errors=True)
         begin(self._folder.checkpoints(stage.name), lineage)
-        policy = self._load(parent, fresh=parent_name == "model")
-        self._check_fit(policy)
-        if isinstance(stage, RejectionSamplingStage):
-            artifact = self._sample(stage, policy, lineage)
-        else:
-            artifact = self._train(stage, policy, lineage, parent_name)
+        artifact = stage.run(self._at(stage, parent, lineage))
         self._log_done(stage.name, home)
         return artifact
 
-    def _loop(self, stage: AnyStage) -> LoopSettings:
-        sampling = isinstance(stage, RejectionSamplingStage)
-        return LoopSettings(
-            stage=stage.name,
-            checkpoints=self._folder.checkpoints(stage.name),
-            samples=self._folder.samples,
-            evaluate_every=None if stage.kind == "sft" else self._recipe.evaluation.every,
-            # Of sampling a checkpoint is but the step, and a step can take minutes.
-            checkpoint_every=1 if sampling else self._recipe.checkpoint.every,
-            keep=self._recipe.checkpoint.keep,
-        )
-
-    def _sample(self, stage: RejectionSamplingStage, policy: Policy, lineage: Lineage) -> Artifact:
-        problems = self._tasks[stage.task].problems
-        sampler = RejectionSampler(
-            stage,
-            local_engine(policy, self._recipe.engine, self._recipe.seed),
-            self._verifier,
-            [Prompt(p, render_prompt(policy, p)) for p in problems],
-            self._earlier(stage) * STEPS_APART,
-            self._recipe.verifier.limits.fail_rate,
-        )
-        self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=sampler.total))
-        work = RejectionSampling(sampler, problems, self._loop(stage), self._log)
-        return work.run(self._folder.stage(stage.name), lineage)
-
-    def _earlier(self, stage: AnyStage) -> int:
-        """How many stages before this one sample: each draws with noise of its own."""
+    def _at(self, stage: Stage, parent: str, lineage: Lineage) -> At:
         names = [each.name for each in self._recipe.stages]
         before = self._recipe.stages[: names.index(stage.name)]
-        return sum(map(leaves_rollouts, before))
-
-    def _train(
-        self,
-        stage: SFTStage | RLStage | PreferenceStage,
-        policy: Policy,
-        lineage: Lineage,
-        parent_name: str,
-    ) -> Artifact:
-        engine = local_engine(policy, self._recipe.engine, self._recipe.seed)
-        trainer = self._trainer(stage, policy, engine, lineage)
-        self._log.append(StageStarted(stage=stage.name, stage_kind=stage.kind, steps=trainer.total))
-        held_out = HeldOut(
-            self._recipe.evaluation,
-            {
-                name: [Prompt(p, render_prompt(policy, p)) for p in self._tasks[name].problems]
-                for name in self._recipe.evaluation.tasks
-            },
-            engine,
-            self._judge,
+        return At(
+            recipe=self._recipe,
+            folder=self._folder,
+            log=self._log,
+            tasks=self._tasks,
+            verifier=self._verifier,
+            judge=self._judge,
+            device=self._device,
+            lineage=lineage,
+            parent=self._artifacts[parent],
+            parent_name=parent,
+            artifacts=dict(self._artifacts),
+            earlier=sum(bool(each.verified) for each in before),
+            load=lambda: self._load(self._artifacts[parent], fresh=parent == "model"),
         )
-        run_steps(
-            trainer,
-            self._loop(stage),
-            self._log,
-            lambda step: held_out.measure(
-                stage.name, step, parent_name, self._log, self._folder.samples
-            ),
-        )
-        home = self._folder.stage(stage.name)
-        save_policy(policy, home / "model")
-        return save_artifact(home, lineage)
 
-    def _lineage(self, stage: AnyStage, parent: Artifact) -> Lineage:
-        data = {stage.task: self._tasks[stage.task].fingerprint}
-        if isinstance(stage, PreferenceStage) and isinstance(stage.pairs, StagePairs):
-            files = rollout_files(stage.name, stage.pairs, self._folder.samples)
-            data[f"rollouts of {stage.pairs.stage}"] = rollouts_fingerprint(files)
+    def _dataset(self, stage: str) -> Path:
+        """The file that a stage left."""
+        path = self._artifacts[stage].dataset
+        assert path is not None, "a stage that leaves a dataset leaves its file"
+        return path
+
+    def _lineage(self, stage: Stage, parent: Artifact) -> Lineage:
+        data = {task: self._tasks[task].fingerprint for task in stage.uses}
         return Lineage(
             stage=stage.name,
             kind=stage.kind,
@@ -346,7 +244,7 @@ class _Run:
                 "device": self._device,
             },
             parent=parent.fingerprint,
-            data=data,
+            data={**data, **stage.inputs(self._folder.samples)},
             seed=self._recipe.seed,
         )
 
@@ -354,9 +252,10 @@ class _Run:
         """Once: what does not fit in a later stage is said before this one takes hours."""
         if not self._fits:
             for stage in self._recipe.stages:
-                # What is sampled in the run fits: it was sampled within the context.
-                if not self._recipe.waits(stage.task):
-                    longest(policy, stage, self._tasks[stage.task].problems)
+                for task in stage.uses:
+                    # What is sampled in the run fits: it was sampled within the context.
+                    if not self._recipe.waits(task):
+                        stage.fit(policy, self._tasks[task].problems)
             self._fits = True
 
     def _events_of(self, stage: str) -> list[Event]:
@@ -388,46 +287,9 @@ class _Run:
                     "dtype": dtype_of(config),
                 }
             )
-        return load_policy(config, self._device, self._recipe.seed)
-
-    def _trainer(
-        self,
-        stage: SFTStage | RLStage | PreferenceStage,
-        policy: Policy,
-        engine: Engine,
-        lineage: Lineage,
-    ) -> Trainer:
-        problems = self._tasks[stage.task].problems
-        if isinstance(stage, PreferenceStage):
-            source = Source(
-                policy, engine, self._verifier, self._folder, self._earlier(stage) * STEPS_APART
-            )
-            return preference_trainer(stage, self._recipe, source, problems, lineage.fingerprint)
-        if isinstance(stage, SFTStage):
-            return SFTTrainer(
-                policy, stage, examples_of(policy, problems, stage), self._recipe.seed
-            )
-        objective = stage.build_objective()
-        reference = Reference(policy) if objective.needs_reference else None
-        learner = Learner(
-            policy, stage.optimizer, stage.update, reference, stage.build_critic(policy)
-        )
-        rewards = self._recipe.verifier.rewards
-        parts = RLParts(
-            engine,
-            self._verifier,
-            learner,
-            objective,
-            self._recipe.verifier.limits.fail_rate,
-            {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)},
-        )
-        return RLTrainer(
-            stage,
-            parts,
-            [Prompt(p, render_prompt(policy, p)) for p in problems],
-            self._recipe.seed,
-            earlier=self._earlier(stage),
-        )
+        policy = load_policy(config, self._device, self._recipe.seed)
+        self._check_fit(policy)
+        return policy
 
     def _summarise(self) -> tuple[StageSummary, ...]:
         stages = summarise(read_events(self._folder.events))

@@ -1,0 +1,188 @@
+"""What every kind of stage has, and what it works with.
+
+A kind is a settings record with a ``run``. What the recipe, its dry run and its runner want to know
+of a stage they ask it, so that a new kind is one new file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from lydite.config import Config
+from lydite.model.estimate import Workload
+from lydite.model.policy import Policy
+from lydite.model.render import render_prompt
+from lydite.pipeline.artifact import Artifact, Lineage
+from lydite.pipeline.folder import RunFolder
+from lydite.rollout.engine import EngineConfig
+from lydite.rollout.local import LocalEngine
+from lydite.rollout.padded import PaddedEngine
+from lydite.rollout.select import local_engine
+from lydite.tasks.task import TaskData
+from lydite.train.evaluate import Prompt
+from lydite.train.loop import LoopSettings
+from lydite.train.rl import STEPS_APART
+from lydite.types import Problem, Verifier
+from lydite.watch.events import EventLog, StageStarted
+
+if TYPE_CHECKING:
+    from lydite.pipeline.recipe import Recipe
+
+Leaves = Literal["model", "dataset"]
+Finding = tuple[str, tuple[str, ...]]
+"""What a check of the dry run found: a sentence, and lines to show under it."""
+Checks = Iterator[tuple[str, Callable[[], Finding]]]
+"""Checks of the dry run, by name; one that fails raises ``UserError``."""
+
+
+class Stage(Config):
+    """What every stage has."""
+
+    leaves: ClassVar[Leaves] = "model"
+    imitates: ClassVar[bool] = False
+    """Whether its task's worked solutions are what it learns from."""
+
+    kind: str
+    name: str = Field(
+        "", pattern=r"^[A-Za-z0-9_.-]*$", description="Name of the stage; its kind when not given."
+    )
+    start_from: str | None = Field(
+        None,
+        description="Stage whose model it starts from, or `model`; null: the last stage before it "
+        "that left a model.",
+    )
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Tasks that it works on; what is held out may be none of them."""
+        return ()
+
+    @property
+    def verified(self) -> tuple[str, ...]:
+        """Those of them that it samples answers to and has verified. Such a stage leaves its
+        rollouts under its own name, and draws with noise of its own.
+        """
+        return ()
+
+    def check(self, earlier: Sequence[Stage]) -> None:
+        """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""
+
+    def check_settings(self) -> None:
+        """What needs more than reading the recipe, such as an extra. Raises ``UserError``."""
+
+    def check_task(self, task: str, problems: Sequence[Problem]) -> None:
+        """Whether the problems of a task have what it takes. Raises ``UserError``."""
+
+    def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
+        """Tokens of the longest sequence it makes of these. The policy may have no weights.
+
+        Raises:
+            UserError: a prompt cannot be rendered, or passes the context with its completion.
+        """
+        return max(len(render_prompt(policy, problem)) for problem in problems)
+
+    def shown(self, problem: Problem, prompt: str) -> str:
+        """A problem in the dry run, whose prompt is rendered as given."""
+        return f"{problem.id}: {prompt!r}"
+
+    def settings_checks(self) -> Checks:
+        """Checks of the dry run that need no data."""
+        yield from ()
+
+    def task_checks(self, problems: Sequence[Problem]) -> Checks:
+        """Checks of the dry run that need the task's problems."""
+        yield from ()
+
+    def workload(self, engine: EngineConfig) -> Workload:
+        """What it asks of the machine's memory."""
+        return Workload(0, 0)
+
+    def inputs(self, samples: Path) -> dict[str, str]:
+        """SHA-256 by name of what it follows from beside its tasks and the artifact it starts
+        from; ``samples`` is where the run's rollouts lie. Raises ``UserError``.
+        """
+        return {}
+
+    def run(self, at: At) -> Artifact:
+        """From the artifact it starts from to its own. Raises ``UserError``."""
+        raise NotImplementedError
+
+
+class TaskStage(Stage):
+    """A stage that works on the problems of one task."""
+
+    task: str = Field(
+        "train", description="Name under `tasks` of what it trains on, or samples answers to."
+    )
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return (self.task,)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a stage stands: the run it is part of, and the artifact it starts from.
+
+    ``earlier`` counts the stages before it that sample, whose noise must not be drawn again;
+    ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from.
+    """
+
+    recipe: Recipe
+    folder: RunFolder
+    log: EventLog
+    tasks: Mapping[str, TaskData]
+    verifier: Verifier
+    judge: Verifier
+    device: str
+    lineage: Lineage
+    parent: Artifact
+    parent_name: str
+    artifacts: Mapping[str, Artifact]
+    earlier: int
+    load: Callable[[], Policy]
+
+    @property
+    def name(self) -> str:
+        return self.lineage.stage
+
+    @property
+    def home(self) -> Path:
+        """The folder of the stage's artifact."""
+        return self.folder.stage(self.name)
+
+    @property
+    def noise_step(self) -> int:
+        """The policy step that addresses the noise of the stage's first samples."""
+        return self.earlier * STEPS_APART
+
+    def problems(self, task: str) -> tuple[Problem, ...]:
+        return self.tasks[task].problems
+
+    def prompts(self, policy: Policy, task: str) -> list[Prompt]:
+        """A task's problems with what this policy is shown of them."""
+        return [Prompt(p, render_prompt(policy, p)) for p in self.problems(task)]
+
+    def engine(self, policy: Policy) -> LocalEngine | PaddedEngine:
+        """An engine that samples with the policy's own weights."""
+        return local_engine(policy, self.recipe.engine, self.recipe.seed)
+
+    def started(self, kind: str, steps: int) -> None:
+        """Says in the log that the work begins."""
+        self.log.append(StageStarted(stage=self.name, stage_kind=kind, steps=steps))
+
+    def loop(self, evaluate_every: int | None, checkpoint_every: int | None) -> LoopSettings:
+        """How ``run_steps`` goes through the stage."""
+        return LoopSettings(
+            stage=self.name,
+            checkpoints=self.folder.checkpoints(self.name),
+            samples=self.folder.samples,
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+            keep=self.recipe.checkpoint.keep,
+        )
