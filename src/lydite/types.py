@@ -18,10 +18,13 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat turn."""
+    """One chat turn. ``learned`` marks an assistant's before the last that is to be imitated too,
+    as ``Problem.worked`` is: an answer of a conversation, not an example in a prompt.
+    """
 
     role: Role
     content: str
+    learned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Problem:
     ``question`` is the bare text from the data, ``messages`` what the model is shown (prompt
     template and system prompt applied, chat template not yet). ``reference`` is the gold answer, if
     there is one. ``worked`` is a solution in the data to imitate (SFT), if there is one, and
-    ``rejected`` a worse one than that (DPO). ``fields`` holds every other column.
+    ``rejected`` a worse one than that (DPO). ``fields`` holds every other column. ``thinking`` is
+    the hard switch: ``enable_thinking`` of the chat template, the model's setting where ``None``.
     """
 
     id: str
@@ -43,6 +47,7 @@ class Problem:
     worked: str | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
     rejected: str | None = None
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

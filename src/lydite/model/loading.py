@@ -16,7 +16,8 @@ from lydite.model.attention import NAME
 from lydite.model.policy import Policy
 from lydite.model.probe import attention_window, why_not_flat
 from lydite.model.source import Source, architecture, find_source, one_line, quiet, reading
-from lydite.model.tiny_tokenizer import build_tokenizer
+from lydite.model.thinking import add_switch
+from lydite.model.tiny_tokenizer import SWITCH_TOKENS, build_tokenizer
 
 # Used when neither architecture nor tokenizer says how far positions go (ALiBi, recurrence).
 UNBOUNDED_CONTEXT = 4096
@@ -82,6 +83,13 @@ class ModelConfig(Config):
     )
     thinking: bool | None = Field(
         None, description="Passed to the chat template as `enable_thinking`; not passed if null."
+    )
+    thinking_switch: Literal["strip", "keep"] | None = Field(
+        None,
+        description="Give the chat template the switch `enable_thinking`, saved with the model, if "
+        "it has none: false puts an empty <think></think> behind the prompt. The thinking of "
+        "earlier turns is left out of the prompt (`strip`, as Qwen3 does) or stays (`keep`). A "
+        "`vocabulary` gets tokens for ` /think`, ` /no_think` and line breaks.",
     )
     context: int | None = Field(
         None,
@@ -181,7 +189,9 @@ def load_tokenizer(config: ModelConfig, source: Source) -> Tokenizer:
     """
     tokenizer: Tokenizer
     if config.vocabulary is not None:
-        tokenizer = build_tokenizer(config.vocabulary, config.context)
+        more = SWITCH_TOKENS if config.thinking_switch else ()
+        words = [*config.vocabulary, *(t for t in more if t not in config.vocabulary)]
+        tokenizer = build_tokenizer(words, config.context)
     elif config.tokenizer is not None:
         tokenizer = reading(
             config.tokenizer,
@@ -205,6 +215,8 @@ def load_tokenizer(config: ModelConfig, source: Source) -> Tokenizer:
         tokenizer.pad_token = tokenizer.eos_token
     if config.chat_template is not None:
         tokenizer.chat_template = _template_text(config.chat_template)
+    if config.thinking_switch is not None:
+        add_switch(tokenizer, strip_history=config.thinking_switch == "strip")
     return tokenizer
 
 

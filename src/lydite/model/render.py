@@ -9,16 +9,19 @@ continue.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jinja2 import TemplateError
 
 from lydite.config import UserError
 from lydite.model.policy import Policy
+from lydite.model.thinking import CLOSE, OPEN, prefilled
 from lydite.model.tiny_tokenizer import check_encodable
 from lydite.types import Message, Problem
 
-_OPEN = "<think>"
+Rendered = tuple[tuple[int, ...], tuple[int, ...]]
+"""Token ids of an example, and a mask that is 1 on what is learned of it."""
 
 
 def render_prompt(policy: Policy, problem: Problem) -> tuple[int, ...]:
@@ -54,18 +57,25 @@ def _encode_prompt(policy: Policy, problem: Problem) -> list[int]:
 
 
 def _template_ids(policy: Policy, problem: Problem) -> list[int]:
-    text = prompt_text(policy, problem.messages, f"problem {problem.id}")
+    where = f"problem {problem.id}"
+    text = prompt_text(policy, problem.messages, where, problem.thinking)
     return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def prompt_text(policy: Policy, messages: Sequence[Message], where: str = "prompt") -> str:
-    """The prompt as text, as the model sees it. Raises ``UserError`` when the chat template refuses
-    the messages.
+def prompt_text(
+    policy: Policy,
+    messages: Sequence[Message],
+    where: str = "prompt",
+    thinking: bool | None = None,
+) -> str:
+    """The prompt as text, as the model sees it; ``thinking`` comes before the policy's own. Raises
+    ``UserError`` when the chat template refuses the messages.
     """
     if not policy.chat:
         return "\n\n".join(message.content for message in messages)
     turns = [{"role": m.role, "content": m.content} for m in messages]
-    extra: dict[str, Any] = {} if policy.thinking is None else {"enable_thinking": policy.thinking}
+    thinking = policy.thinking if thinking is None else thinking
+    extra: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
     try:
         text = policy.tokenizer.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=True, **extra
@@ -77,13 +87,35 @@ def prompt_text(policy: Policy, messages: Sequence[Message], where: str = "promp
     return text
 
 
-def render_example(
-    policy: Policy, problem: Problem, completion: str
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def render_conversation(policy: Policy, problem: Problem, completion: str) -> list[Rendered]:
+    """Every answer that a conversation teaches: the learned turns of its messages, and
+    ``completion``, the last.
+
+    Each is learned behind the prompt that the model will see when it is asked there. Where that
+    prompt begins with all of the example before it, to the token, the two are one example with both
+    answers in its mask. A template that shows earlier turns differently (without their thinking)
+    makes each answer an example of its own.
+
+    Raises:
+        UserError: as :func:`render_example`.
+    """
+    turns = [(problem.messages[:n], m.content) for n, m in enumerate(problem.messages) if m.learned]
+    found: list[Rendered] = []
+    for messages, answer in (*turns, (problem.messages, completion)):
+        ids, mask = render_example(policy, replace(problem, messages=messages), answer)
+        size = len(found[-1][0]) if found else 0
+        if found and ids[:size] == found[-1][0] and not any(mask[:size]):
+            mask = (*found.pop()[1], *mask[size:])
+        found.append((ids, mask))
+    return found
+
+
+def render_example(policy: Policy, problem: Problem, completion: str) -> Rendered:
     """Token ids of prompt, completion and end token, and a mask that is 1 on the completion and its
     end token.
 
-    A ``<think>`` that the chat template has already written into the prompt is not repeated.
+    Thinking that the chat template has already written into the prompt, opened or empty, is not
+    repeated.
 
     Raises:
         UserError: as :func:`render_prompt`; or prompt and completion together are longer than the
@@ -109,16 +141,29 @@ def completion_ids(
         UserError: the tokenizer has no token for a piece of text.
     """
     check_encodable(policy.tokenizer, completion, f"problem {problem.id}, worked solution")
-    if completion.lstrip().startswith(_OPEN) and policy.chat:
-        shown = prompt_text(policy, problem.messages)
-        if shown.rstrip().endswith(_OPEN):
-            completion = completion.lstrip().removeprefix(_OPEN)
-            completion = completion.lstrip("\n") if shown.endswith("\n") else completion
+    if completion.lstrip().startswith(OPEN) and policy.chat:
+        shown = prompt_text(policy, problem.messages, thinking=problem.thinking)
+        completion = _behind(prefilled(shown), completion, problem.id)
     answer = list(policy.tokenizer(completion, add_special_tokens=False)["input_ids"])
     end = policy.tokenizer.eos_token_id if policy.end_id is None else policy.end_id
     if ended and end is not None:
         answer.append(int(end))
     return tuple(answer)
+
+
+def _behind(written: str, completion: str, problem: str) -> str:
+    """What is left of a completion behind the thinking that its prompt ends in."""
+    if not written:
+        return completion
+    left = completion.lstrip().removeprefix(OPEN)
+    if CLOSE in written:
+        thought, _, left = left.partition(CLOSE)
+        if thought.strip():
+            raise UserError(
+                f"problem {problem}: its worked solution thinks, and its prompt ends in an empty "
+                f"{OPEN}{CLOSE}; leave `thinking` (the task's and the model's) true or null"
+            )
+    return left.lstrip("\n") if written.endswith("\n") else left
 
 
 def decode(policy: Policy, ids: Sequence[int]) -> str:

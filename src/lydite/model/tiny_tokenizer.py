@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PAD, BOS, EOS, UNK = "<pad>", "<bos>", "<eos>", "<unk>"
 ROLES = ("<system>", "<user>", "<assistant>")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+SWITCH_TOKENS = (" /think", " /no_think", "\n\n", "\n")
+"""What the thinking switch is written with, put behind a vocabulary that asks for it."""
 CONTROL = (PAD, BOS, EOS, UNK, *ROLES)
 
 CHAT_TEMPLATE = (

@@ -155,7 +155,9 @@ def _rendered(prompting: Policy, stage: Stage, data: TaskData) -> Finding:
     first = data.problems[:SHOWN]
     return (
         f"at most {most} tokens; the first {len(first)} as the model sees them",
-        tuple(stage.shown(p, prompt_text(prompting, p.messages)) for p in first),
+        tuple(
+            stage.shown(p, prompt_text(prompting, p.messages, thinking=p.thinking)) for p in first
+        ),
     )
 
 

@@ -1,16 +1,14 @@
-"""What a stage shows the model: worked examples as tokens, and whether all of it fits."""
+"""Whether what a stage shows the model is there, and fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from lydite.config import UserError
 from lydite.model.policy import Policy
-from lydite.model.render import render_example, render_prompt
+from lydite.model.render import render_prompt
 from lydite.pipeline.pairs import PairsConfig, StagePairs, TaskPairs, rollout_files
-from lydite.train.sft import Example
 from lydite.types import Problem
 
 
@@ -56,21 +54,4 @@ def longest_sampled(
             f"{setting}: the longest prompt and {max_tokens} tokens make {found}, more than the "
             f"context of {policy.context}; lower it or raise model.context"
         )
-    return found
-
-
-def examples_of(
-    policy: Policy, problems: Sequence[Problem], loss_on: Literal["answer", "all"]
-) -> list[Example]:
-    """The task's worked solutions as token ids.
-
-    Raises:
-        UserError: one does not fit the context.
-    """
-    found = []
-    for problem in problems:
-        ids, mask = render_example(policy, problem, problem.worked or "")
-        first = 1 if loss_on == "all" else mask.index(1)
-        bits = [1] * (len(ids) - first) if loss_on == "all" else mask[first:]
-        found.append(Example(ids[:first], ids[first:], bits))
     return found

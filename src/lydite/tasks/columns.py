@@ -7,12 +7,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from lydite.config import UserError
 from lydite.tasks.select import normalise
 from lydite.tasks.sources import Row
-from lydite.types import Message, Problem
+from lydite.types import Message, Problem, Role
 
 PLACEHOLDERS = re.compile(r"\{(?:question|prompt|problem)\}")
 _COLUMN = re.compile(r"\{([^{}]+)\}")
@@ -24,6 +24,7 @@ class ColumnMap:
     """The settings of a task that say how a row is read; see ``TaskConfig`` for each."""
 
     prompt: str
+    conversation: str | None
     reference: str | None
     reference_marker: str | None
     worked: str | None
@@ -32,10 +33,11 @@ class ColumnMap:
     id: str | None
     template: str
     system: str | None
+    thinking: bool | None
 
     def wrap(self, problem: Problem) -> Problem:
         """The problem as the model is shown it: template on the last user turn, system prompt in
-        front.
+        front, hard switch.
         """
         *before, last = problem.messages
         text = PLACEHOLDERS.sub(lambda _: last.content, self.template)
@@ -43,7 +45,7 @@ class ColumnMap:
         if self.system is not None:
             turns = (m for m in messages if m.role != "system")
             messages = (Message("system", self.system), *turns)
-        return replace(problem, messages=messages)
+        return replace(problem, messages=messages, thinking=self.thinking)
 
 
 def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
@@ -53,14 +55,17 @@ def to_problem(row: Row, columns: ColumnMap, task: str) -> Problem:
         UserError: ``file:line: reason`` for a missing column, an empty question, or an unusable
             reference.
     """
-    messages = _messages(row, columns.prompt)
-    question = messages[-1].content
     reference = _reference(row, columns)
     extra = {"reference": reference}
     worked, rejected = (
         None if column is None else _answer(row, column, extra)
         for column in (columns.worked, columns.rejected)
     )
+    if columns.conversation is None:
+        messages = _messages(row, columns.prompt)
+    else:
+        messages, worked = _conversation(row, columns.conversation)
+    question = messages[-1].content
     tag = "" if columns.tag is None else str(_look(row, columns.tag))
     for text in (*(m.content for m in messages), reference, worked, rejected, tag):
         _check_text(row, text)
@@ -145,20 +150,63 @@ def _messages(row: Row, prompt: str) -> tuple[Message, ...]:
 
 def _chat(row: Row, prompt: str, turns: list[Any]) -> tuple[Message, ...]:
     """A column that holds chat messages, as TRL and verl write them."""
-    messages = []
-    for turn in turns:
-        role, content = (
-            (turn.get("role"), turn.get("content")) if isinstance(turn, Mapping) else (None, None)
-        )
-        if role not in ("system", "user", "assistant") or not isinstance(content, str):
-            raise _bad(
-                row,
-                f"{prompt}: a message needs `role` (system, user, assistant) and text `content`",
-            )
-        messages.append(Message(role, content))
+    messages = tuple(_turn(row, prompt, turn) for turn in turns)
     if not messages or messages[-1].role != "user" or not messages[-1].content.strip():
         raise _bad(row, f"{prompt}: the last message must be a user's, and not empty")
-    return tuple(messages)
+    return messages
+
+
+def _conversation(row: Row, column: str) -> tuple[tuple[Message, ...], str]:
+    """A whole conversation: what comes before the last answer to learn, and that answer.
+
+    Every answer is learned but those of ``weight`` 0, as OpenAI's fine-tuning files write it.
+    """
+    turns = _look(row, column)
+    if not isinstance(turns, list):
+        raise _bad(row, f"{column}: expected a list of messages, got {type(turns).__name__}")
+    messages = [_turn(row, column, turn) for turn in turns]
+    if not messages or messages[-1].role != "assistant":
+        raise _bad(row, f"{column}: the last message must be the assistant's")
+    learned = [n for n, turn in enumerate(turns) if _is_learned(messages[n], turn)]
+    if not learned:
+        raise _bad(row, f"{column}: every answer has weight 0, so there is nothing to learn")
+    for n in learned:
+        if n == 0 or messages[n - 1].role != "user":
+            raise _bad(row, f"{column}: message {n + 1}, an answer, does not follow a user's")
+        if not messages[n].content.strip():
+            raise _bad(row, f"{column}: message {n + 1}, an answer, is empty")
+    before = (replace(m, learned=n in learned) for n, m in enumerate(messages[: learned[-1]]))
+    return tuple(before), messages[learned[-1]].content
+
+
+def _is_learned(message: Message, turn: Mapping[str, Any]) -> bool:
+    weight = turn.get("weight")
+    return message.role == "assistant" and (weight is None or bool(weight))
+
+
+_ROLES: Mapping[object, Role] = {
+    **{role: role for role in get_args(Role)},
+    "human": "user",
+    "gpt": "assistant",
+}
+
+
+def _turn(row: Row, column: str, turn: object) -> Message:
+    """A message: ``role`` and ``content``, or ``from`` and ``value`` as ShareGPT writes them.
+
+    An answer's ``reasoning_content`` becomes the thinking in front of it.
+    """
+    fields = turn if isinstance(turn, Mapping) else {}
+    role = _ROLES.get(fields.get("role") or fields.get("from"))
+    content = fields.get("content") if "content" in fields else fields.get("value")
+    if role is None or not isinstance(content, str):
+        raise _bad(
+            row, f"{column}: a message needs `role` (system, user, assistant) and text `content`"
+        )
+    reasoning = fields.get("reasoning_content")
+    if role == "assistant" and isinstance(reasoning, str) and reasoning.strip():
+        content = f"<think>\n{reasoning.strip()}\n</think>\n\n{content}"
+    return Message(role, content)
 
 
 def _plain(row: Row, column: str, value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -46,6 +47,17 @@ def comparable(problem: Problem) -> str:
     return normalise("\n".join([*before, problem.question]))
 
 
+def learned_questions(problem: Problem) -> list[str]:
+    """:func:`comparable` of a problem, and of each turn before whose answer is learned too."""
+    turns = problem.messages
+    earlier = (
+        replace(problem, question=turns[n - 1].content, messages=turns[:n])
+        for n, turn in enumerate(turns)
+        if turn.learned
+    )
+    return [comparable(p) for p in (*earlier, problem)]
+
+
 def in_part(problem: Problem, part: Part) -> bool:
     """Whether a problem is on the given side. Questions equal but for spaces share one."""
     key = normalise(problem.question)
@@ -82,7 +94,7 @@ def check_disjoint(train: Iterable[Problem], heldout: Iterable[Problem]) -> str:
     Raises:
         UserError: a held-out question is also a training question; names the two.
     """
-    trained = {comparable(p): p for p in train}
+    trained = {key: p for p in train for key in learned_questions(p)}
     tested = {comparable(p): p for p in heldout}
     shared = [key for key in tested if key in trained]
     if shared:

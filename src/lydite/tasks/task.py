@@ -14,7 +14,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, field_validator, model_validator
 
@@ -90,9 +90,16 @@ class RowsConfig(Config):
         description="Column with the question (text, or a list of chat messages), or a template "
         "such as `{Body} {Question}`. Dots reach into nested columns.",
     )
+    conversation: str | None = Field(
+        None,
+        description="Column with a whole conversation to imitate, such as `messages`: a list of "
+        "`role` and `content` (or `from` and `value`) that ends with an answer. An `sft` stage "
+        "learns each of its answers but those of `weight: 0`. Instead of `prompt` and `worked`.",
+    )
     reference: str | None = Field(
         "answer",
-        description="Column with the gold answer, text or number; null when there is none.",
+        description="Column with the gold answer, text or number; null when there is none, as by "
+        "default with `conversation`.",
     )
     reference_marker: str | None = Field(
         None,
@@ -119,6 +126,11 @@ class RowsConfig(Config):
         "question; other braces stay as they are.",
     )
     system: str | None = Field(None, description="System prompt.")
+    thinking: bool | None = Field(
+        None,
+        description="The hard switch for these prompts: passed to the chat template as "
+        "`enable_thinking`, instead of `model.thinking`.",
+    )
     part: Part | None = Field(
         None,
         description="Keep one side of a split by a hash of the question: `{name: train, share: "
@@ -130,6 +142,23 @@ class RowsConfig(Config):
     limit: int | None = Field(
         None, ge=1, description="Keep at most this many, after `part` and shuffling."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_gold_expected(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or values.get("conversation") is None:
+            return values
+        return {"reference": None, **values}
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if self.conversation is not None:
+            for name in ("prompt", "worked", "rejected", "template"):
+                if getattr(self, name) != RowsConfig.model_fields[name].default:
+                    raise ValueError(
+                        f"{name}: has no effect beside conversation, which holds prompt and answer"
+                    )
+        return self
 
     @field_validator("template")
     @classmethod
@@ -324,11 +353,13 @@ def fingerprint(problems: list[Problem]) -> str:
     digest = hashlib.sha256()
     for problem in problems:
         record = {f.name: getattr(problem, f.name) for f in dataclasses.fields(problem)}
-        record["messages"] = [[m.role, m.content] for m in problem.messages]
+        # What is as by default is left out: problems keep the fingerprint that they always had.
+        record["messages"] = [
+            [m.role, m.content, *(["learned"] if m.learned else [])] for m in problem.messages
+        ]
         record["fields"] = dict(problem.fields)
-        if problem.rejected is None:
-            del record[
-                "rejected"
-            ]  # Problems without one have the fingerprint that they always had.
+        for name in ("rejected", "thinking"):
+            if record[name] is None:
+                del record[name]
         digest.update(json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
     return digest.hexdigest()

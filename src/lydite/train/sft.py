@@ -1,5 +1,8 @@
-"""Supervised fine-tuning on worked examples: packed, loss on the answer's tokens, mean over the
+"""Supervised fine-tuning on worked examples: packed, loss on the answers' tokens, mean over the
 step's tokens.
+
+Examples of a micro-batch lie flat behind each other (:mod:`lydite.ops.groups`), and no token
+attends to another example's: packing changes neither loss nor gradient.
 """
 
 from __future__ import annotations
@@ -15,20 +18,23 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lydite.model.policy import Policy
+from lydite.model.render import render_conversation, render_example
 from lydite.model.scoring import score
 from lydite.ops.linear import fast_products
 from lydite.train.batching import fill
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.train.passes import Passes, PassesConfig
+from lydite.types import Problem
 
 
 class SFTConfig(PassesConfig):
     """How much of what is shown to the model at once."""
 
-    loss_on: Literal["answer", "all"] = Field(
+    loss_on: Literal["answer", "last", "all"] = Field(
         "answer",
-        description="Learn the worked answer only, or the prompt too (a base model's pretraining).",
+        description="`answer`: learn the worked answer, and every answer of a `conversation`; "
+        "`last`: only the last answer of one; `all`: the prompt too (a base model's pretraining).",
     )
     optimizer: OptimizerConfig = Field(
         OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1),
@@ -49,6 +55,28 @@ class Example:
     @property
     def tokens(self) -> int:
         return len(self.prompt_ids) + len(self.token_ids)
+
+
+def examples_of(policy: Policy, problems: Sequence[Problem], config: SFTConfig) -> list[Example]:
+    """Worked solutions and conversations as token ids, in order. A conversation is several examples
+    where the chat template does not show its turns later as they were said.
+
+    Raises:
+        UserError: one does not fit the context, or cannot be rendered.
+    """
+    found = []
+    for problem in problems:
+        worked = problem.worked or ""
+        rendered = (
+            render_conversation(policy, problem, worked)
+            if config.loss_on == "answer"
+            else [render_example(policy, problem, worked)]
+        )
+        for ids, mask in rendered:
+            first = 1 if config.loss_on == "all" else mask.index(1)
+            bits = [1] * (len(ids) - first) if config.loss_on == "all" else mask[first:]
+            found.append(Example(ids[:first], ids[first:], bits))
+    return found
 
 
 class SFTTrainer:

@@ -7,13 +7,12 @@ from typing import ClassVar, Literal
 
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
-from lydite.model.render import render_example
 from lydite.pipeline.artifact import Artifact
-from lydite.pipeline.fit import check_worked, examples_of
+from lydite.pipeline.fit import check_worked
 from lydite.pipeline.stages.stage import At, TaskStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
-from lydite.train.sft import SFTConfig, SFTTrainer
+from lydite.train.sft import SFTConfig, SFTTrainer, examples_of
 from lydite.types import Problem
 
 
@@ -31,7 +30,7 @@ class SFTStage(TaskStage, SFTConfig):
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         check_worked(self.task, problems)
-        return max(len(render_example(policy, p, p.worked or "")[0]) for p in problems)
+        return max(example.tokens for example in examples_of(policy, problems, self))
 
     def shown(self, problem: Problem, prompt: str) -> str:
         return f"{super().shown(problem, prompt)} → {problem.worked!r}"
@@ -41,6 +40,6 @@ class SFTStage(TaskStage, SFTConfig):
 
     def run(self, at: At) -> Artifact:
         policy = at.load()
-        examples = examples_of(policy, at.problems(self.task), self.loss_on)
+        examples = examples_of(policy, at.problems(self.task), self)
         trainer = SFTTrainer(policy, self, examples, at.recipe.seed)
         return train(at, self.kind, trainer, policy, at.engine(policy), during=False)
