@@ -7,10 +7,10 @@ Dimensions, used everywhere: ``P`` prompts, ``G`` completions per prompt, ``B = 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length"]
@@ -191,6 +191,25 @@ class Engine(Protocol):
         ...
 
 
+OnCompletion = Callable[[int, Completion], None]
+"""Told the number of a request and a completion of it that has just ended, in the order in which
+completions end. What it raises ends the call.
+"""
+
+
+@runtime_checkable
+class StreamingEngine(Engine, Protocol):
+    """An engine that hands completions over as they end, while others are still decoded."""
+
+    def stream(
+        self, requests: Sequence[Request], on_completion: OnCompletion
+    ) -> list[list[Completion]]:
+        """As :meth:`Engine.generate`, which returns the same; ``on_completion`` hears of each
+        before that.
+        """
+        ...
+
+
 class Verifier(Protocol):
     """Whatever scores completions. Never raises for what a model wrote."""
 
@@ -200,4 +219,20 @@ class Verifier(Protocol):
 
     def close(self) -> None:
         """Ends the worker processes, if there are any."""
+        ...
+
+
+Unit = Literal["completion", "problem", "all"]
+"""The least that a verifier must see in one call for its verdicts to be the same: one completion,
+all completions of a problem, or all that there are. From small to large.
+"""
+
+
+@runtime_checkable
+class PiecemealVerifier(Verifier, Protocol):
+    """A verifier that says how it may be asked while completions are still being sampled."""
+
+    @property
+    def unit(self) -> Unit:
+        """``all`` also where asking early gains nothing."""
         ...

@@ -32,7 +32,7 @@ from lydite.rollout.engine import (
 )
 from lydite.rollout.rows import Ended, Rows
 from lydite.rollout.stopping import Stopping
-from lydite.types import Completion, Request
+from lydite.types import Completion, OnCompletion, Request
 
 _KEEP_BYTES = 256 << 20
 """A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
@@ -55,7 +55,17 @@ class LocalEngine:
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
     ) -> list[list[Completion]]:
-        """The completions of each request, in request and sample order.
+        """See :meth:`stream`."""
+        return self.stream(requests, None, on_progress)
+
+    def stream(
+        self,
+        requests: Sequence[Request],
+        on_completion: OnCompletion | None,
+        on_progress: OnProgress | None = None,
+    ) -> list[list[Completion]]:
+        """The completions of each request, in request and sample order; ``on_completion`` hears of
+        each as it ends.
 
         Raises:
             UserError: a request that does not fit the context, or settings out of range.
@@ -73,6 +83,8 @@ class LocalEngine:
             while finished < total:
                 for index, completion in wave.step((self.version, self.version)):
                     found[index].append(completion)
+                    if on_completion is not None:
+                        on_completion(index, completion)
                     finished += 1
                 if on_progress is not None:
                     on_progress(Progress(finished, total, wave.rows.sampled))

@@ -27,7 +27,7 @@ from lydite.rollout.engine import (
 )
 from lydite.rollout.rows import Rows
 from lydite.rollout.stopping import Stopping
-from lydite.types import Completion, Request
+from lydite.types import Completion, OnCompletion, Request
 
 
 class PaddedEngine:
@@ -42,7 +42,17 @@ class PaddedEngine:
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
     ) -> list[list[Completion]]:
-        """The completions of each request, in request and sample order.
+        """See :meth:`stream`."""
+        return self.stream(requests, None, on_progress)
+
+    def stream(
+        self,
+        requests: Sequence[Request],
+        on_completion: OnCompletion | None,
+        on_progress: OnProgress | None = None,
+    ) -> list[list[Completion]]:
+        """The completions of each request, in request and sample order; ``on_completion`` hears of
+        each as it ends.
 
         Raises:
             UserError: a request that does not fit the context, settings out of range, or a model
@@ -66,6 +76,8 @@ class PaddedEngine:
                 while wave.rows.live:
                     for index, completion in wave.step(versions):
                         found[index].append(completion)
+                        if on_completion is not None:
+                            on_completion(index, completion)
                         finished += 1
                     if on_progress is not None:
                         tokens = sampled + wave.rows.sampled

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from lydite.config import Config
+from lydite.train.answers import sample_and_verify
 from lydite.types import (
     Completion,
     Engine,
@@ -116,10 +117,14 @@ def evaluate(
     policy alone.
     """
     requests = [Request(p.problem.id, p.token_ids, samples, params) for p in prompts]
-    completions = engine.generate(requests)
-    pairs = [(p, c) for p, group in zip(prompts, completions, strict=True) for c in group]
-    verdicts = verifier.verify([p.problem for p, _ in pairs], [c.text for _, c in pairs])
-    answers = tuple(Answered(p, c, v) for (p, c), v in zip(pairs, verdicts, strict=True))
+    completions, verdicts = sample_and_verify(
+        engine, verifier, [p.problem for p in prompts], requests
+    )
+    answers = tuple(
+        Answered(prompt, completion, verdict)
+        for prompt, *group in zip(prompts, completions, verdicts, strict=True)
+        for completion, verdict in zip(*group, strict=True)
+    )
     scores: dict[str, list[float]] = {p.problem.id: [] for p in prompts}
     for answer in answers:
         if answer.verdict.outcome not in UNDECIDED:

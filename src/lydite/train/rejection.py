@@ -14,6 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from lydite.config import Config
+from lydite.train.answers import sample_and_verify
+from lydite.train.clock import Clock
 from lydite.train.evaluate import Prompt, SamplingConfig
 from lydite.train.filters import FilterConfig
 from lydite.train.loop import StepResult
@@ -80,28 +82,29 @@ class RejectionSampler:
         size = self.config.prompts_per_step
         prompts = self._prompts[step * size : (step + 1) * size]
         params, samples = self.config.sampling.params(), self.config.samples
-        completions = self._engine.generate(
-            [Request(p.problem.id, p.token_ids, samples, params, self._noise_step) for p in prompts]
+        clock = Clock()
+        completions, verdicts = sample_and_verify(
+            self._engine,
+            self._verifier,
+            [p.problem for p in prompts],
+            [
+                Request(p.problem.id, p.token_ids, samples, params, self._noise_step)
+                for p in prompts
+            ],
+            clock,
         )
-        sampled_in = time.perf_counter() - began
-        verdicts = self._verifier.verify(
-            [p.problem for p in prompts for _ in range(samples)],
-            [c.text for group in completions for c in group],
-        )
-        check_failures(verdicts, self._fail_rate)
+        check_failures([v for group in verdicts for v in group], self._fail_rate)
         groups = [
-            Group(prompt.problem, drawn, verdicts[i * samples : (i + 1) * samples])
-            for i, (prompt, drawn) in enumerate(zip(prompts, completions, strict=True))
+            Group(prompt.problem, drawn, said)
+            for prompt, drawn, said in zip(prompts, completions, verdicts, strict=True)
         ]
         rewards = [torch.tensor(group.rewards, dtype=torch.float64) for group in groups]
         tokens = sum(len(c.token_ids) for group in completions for c in group)
-        seconds = time.perf_counter() - began
         metrics = {
             **reward_metrics([Scored(g, r, r) for g, r in zip(groups, rewards, strict=True)]),
             "tokens": float(tokens),
-            "tokens_per_second": tokens / seconds,
-            "seconds_sample": sampled_in,
-            "seconds_verify": seconds - sampled_in,
+            "tokens_per_second": tokens / (time.perf_counter() - began),
+            **clock.seconds,
         }
         nothing = [float("nan")] * samples
         return StepResult(

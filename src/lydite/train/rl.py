@@ -17,6 +17,8 @@ from torch import Tensor
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train import advice
+from lydite.train.answers import sample_and_verify
+from lydite.train.clock import Clock
 from lydite.train.evaluate import Prompt
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
@@ -32,6 +34,7 @@ from lydite.types import (
     TrainBatch,
     TrainGroup,
     TrainSequence,
+    Verdict,
     Verifier,
 )
 from lydite.watch.samples import Sample, samples_of
@@ -97,7 +100,7 @@ class RLTrainer:
         on them.
         """
         began = time.perf_counter()
-        clock = _Clock()
+        clock = Clock()
         refresh = self._parts.objective.kl.refresh
         if refresh is not None and step > 0 and step % refresh == 0:
             self._parts.learner.refresh_reference()
@@ -178,17 +181,19 @@ class RLTrainer:
             for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
         ]
 
-    def _collect(self, step: int, clock: _Clock) -> Collected[Scored]:
+    def _collect(self, step: int, clock: Clock) -> Collected[Scored]:
         objective = self._parts.objective
 
         def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
             problems = [draw.problem for draw in drawn]
-            with clock("sample"):
-                completions = self._parts.engine.generate(
-                    [self._request(draw, step) for draw in drawn]
-                )
-            with clock("verify"):
-                scored = self._score(problems, completions)
+            completions, verdicts = sample_and_verify(
+                self._parts.engine,
+                self._parts.verifier,
+                problems,
+                [self._request(draw, step) for draw in drawn],
+                clock,
+            )
+            scored = self._score(problems, completions, verdicts)
             self._retire(scored)
             return scored
 
@@ -215,18 +220,13 @@ class RLTrainer:
         )
 
     def _score(
-        self, problems: Sequence[Problem], completions: Sequence[Sequence[Completion]]
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Sequence[Completion]],
+        verdicts: Sequence[Sequence[Verdict]],
     ) -> list[Scored]:
-        """Each problem's group, verified and shaped."""
-        verdicts = self._parts.verifier.verify(
-            [p for p, group in zip(problems, completions, strict=True) for _ in group],
-            [c.text for group in completions for c in group],
-        )
-        size = self.config.group_size
-        groups = [
-            Group(problem, completions[i], verdicts[i * size : (i + 1) * size])
-            for i, problem in enumerate(problems)
-        ]
+        """Each problem's group, shaped."""
+        groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
         check_failures([v for group in groups for v in group.verdicts], self._parts.fail_rate)
         lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
@@ -308,24 +308,3 @@ def _as_judged(signal: _Signal, batch: TrainBatch) -> _Signal:
         ]
     )
     return _Signal(advantages, signal.included)
-
-
-class _Clock:
-    """Seconds by phase."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._phase = ""
-        self._began = 0.0
-
-    def __call__(self, phase: str) -> _Clock:
-        self._phase = f"seconds_{phase}"
-        return self
-
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds[self._phase] = (
-            self.seconds.get(self._phase, 0.0) + time.perf_counter() - self._began
-        )

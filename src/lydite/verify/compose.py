@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from lydite.types import Outcome, Problem, Verdict
+from lydite.types import Outcome, Problem, Unit, Verdict
 from lydite.verify.base_config import Condition
 from lydite.verify.pool import Pool
-from lydite.verify.score import Compares, Reward, Score
+from lydite.verify.score import Compares, Reward, Score, Together
 
 OURS = (Outcome.CRASHED, Outcome.UNGRADABLE)
+UNITS: tuple[Unit, ...] = ("all", "problem", "completion")
 NOT_ASKED = Score(Outcome.UNGRADABLE, None, applies=False)
 
 When = Mapping[str, Condition | list[Condition]]
@@ -206,6 +207,23 @@ class ComposedVerifier:
         self.rewards = tuple(part.reward for part in self.leaves)
         self._pool = pool
         self._warm_pool = warm_pool
+
+    @property
+    def unit(self) -> Unit:
+        """See :class:`lydite.types.PiecemealVerifier`. Rewards that wait for no process and no
+        server gain nothing by being asked early: they would take turns with what samples.
+        """
+        if not self._holders():
+            return "all"
+        units = {
+            reward.unit
+            if isinstance(reward, Together)
+            else "problem"
+            if isinstance(reward, Compares)
+            else "completion"
+            for reward in self.rewards
+        }
+        return next(unit for unit in UNITS if unit in units)
 
     def verify(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Verdict]:
         """One verdict per pair, in order. Safe to call from any thread.

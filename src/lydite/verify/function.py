@@ -31,7 +31,7 @@ from typing import Any
 import cloudpickle
 
 from lydite.config import UserError
-from lydite.types import Outcome, Problem
+from lydite.types import Outcome, Problem, Unit
 from lydite.verify.pool import Handler, Item, Pool, Reply
 from lydite.verify.score import Score
 from lydite.verify.settings import FunctionConfig
@@ -309,6 +309,7 @@ class FunctionReward:
         self.name = name
         self.weight = config.weight
         self.decides = 1
+        self.unit: Unit = "problem"  # a function is given all of a problem's completions
         self._spelled = config.function if isinstance(config.function, str) else name
         self._correct_above = config.correct_above
         self._pool = pool

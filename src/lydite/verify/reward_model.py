@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lydite.config import UserError
-from lydite.types import Message, Outcome, Problem
+from lydite.types import Message, Outcome, Problem, Unit
 from lydite.verify.function import TRIED
 from lydite.verify.reward_model_config import RewardModelConfig
 from lydite.verify.score import Score
@@ -35,6 +35,7 @@ class RewardModelReward:
         self.name = name
         self.weight = config.weight
         self.decides = 0
+        self.unit: Unit = "all"  # how texts are padded together shows in a model's last bits
         self._config = config
         self._lock = threading.Lock()
         self._loaded: tuple[Classifier, int] | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from lydite.types import Outcome, Problem
+from lydite.types import Outcome, Problem, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,15 @@ class Compares(Protocol):
     ) -> list[Score]:
         """One score per completion, in order. The completions of a problem stand side by side."""
         ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A reward whose scores depend on what else it is asked about in the same call. Of others, each
+    completion is scored for itself.
+    """
+
+    unit: Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from lydite.config import UserError
-from lydite.types import Outcome, Problem
+from lydite.types import Outcome, Problem, Unit
 from lydite.verify.answer import read_answer
 from lydite.verify.base_config import PoolLimits
 from lydite.verify.final import same_writing
@@ -124,6 +124,7 @@ class GymReward:
         self.name = name
         self.weight = config.weight
         self.decides = 2
+        self.unit: Unit = "problem"  # the answers to one share a process
         self._config = config
         self._program = program()
         self._sandbox = Sandbox(slots=2 * limits.workers)

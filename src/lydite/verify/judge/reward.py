@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lydite.config import UserError
-from lydite.types import Outcome, Problem
+from lydite.types import Outcome, Problem, Unit
 from lydite.verify.answer import FinalAnswer, after_thinking, read_answer
 from lydite.verify.final import NO_REFERENCE
 from lydite.verify.function import TRIED
@@ -34,6 +34,8 @@ from lydite.verify.judge.prompt import (
 from lydite.verify.judge.server import ChatServer, Declined, Down
 from lydite.verify.score import Score, Table
 
+EARLIER = 8
+"""Problems of earlier calls that are remembered."""
 PATIENCE = 3
 """Requests in a row that come to nothing before the rest of a batch is not sent."""
 
@@ -72,6 +74,7 @@ class JudgeReward:
         self.name = name
         self.weight = config.weight
         self.decides = 1
+        self.unit: Unit = "problem"  # equal answers to a problem are asked about once
         self._config = config
         self._server = ChatServer(config, name)
         self._verdicts = Verdicts(config.cache, name)
@@ -79,6 +82,7 @@ class JudgeReward:
         self._threads = ThreadPoolExecutor(config.requests.concurrency, thread_name_prefix="judge")
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._earlier: deque[Problem] = deque(maxlen=EARLIER)
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
         """One score per completion, in order. Equal answers to a problem are asked about once.
@@ -177,8 +181,7 @@ class JudgeReward:
         kept = {case: old for case, key in keys.items() if (old := self._verdicts.get(key))}
         asked = [case for case in keys if case not in kept]
         outage = _Outage()
-        several = list({problem.id: problem for problem in problems}.values()) if asked else []
-        dealt = self._canaries.deal(several, len(asked))
+        dealt = self._canaries.deal(self._several(problems) if asked else [], len(asked))
         proofs = [
             (canary, self._submit(self._case(canary.problem, canary.text), outage))
             for canary in dealt
@@ -199,6 +202,16 @@ class JudgeReward:
             self._counts["judged"] += sum(isinstance(said, Said) for said, _ in results.values())
             self._counts["kept"] += len(kept)
         return {**results, **{case: (old, 0.0) for case, old in kept.items()}}
+
+    def _several(self, problems: Sequence[Problem]) -> list[Problem]:
+        """The problems of a call, each once; with earlier ones beside a single one, since some
+        canaries are the answer to another problem.
+        """
+        own = {problem.id: problem for problem in problems}
+        with self._lock:
+            earlier = list(self._earlier) if len(own) == 1 else []
+            self._earlier.extend(own.values())
+        return list({**{problem.id: problem for problem in earlier}, **own}.values())
 
     def _submit(self, case: Case, outage: _Outage) -> Future[Result]:
         return self._threads.submit(self._ask, case, outage)
