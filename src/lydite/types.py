@@ -51,9 +51,24 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class ThinkingBudget:
+    """How long a completion may think: a thought that is still open after so many tokens is ended
+    by force, and the answer follows.
+
+    ``tokens`` is one number, or several from which one is drawn: for each request, or with
+    ``per_sample`` for each of its samples. ``phrase`` is said before the closing tag; ``None``: a
+    sentence of ours, or nothing where the tokenizer cannot write that.
+    """
+
+    tokens: tuple[int, ...] | range
+    per_sample: bool = False
+    phrase: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How one completion is drawn. ``temperature=0`` is greedy. ``top_p=1``, ``top_k=0``,
-    ``min_p=0`` are off.
+    ``min_p=0`` are off. ``max_tokens`` counts all tokens of the completion, injected ones too.
     """
 
     max_tokens: int
@@ -62,6 +77,7 @@ class SamplingParams:
     top_k: int = 0
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
+    thinking: ThinkingBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +86,8 @@ class Request:
 
     ``step`` is the policy step; with the run seed, the problem id, the sample number and the
     position it addresses the sampling noise, so the same request always draws the same noise.
+    ``position`` is that of the first token: what goes on with a completion of so many tokens draws
+    the noise that it would have drawn.
     """
 
     problem_id: str
@@ -78,6 +96,18 @@ class Request:
     params: SamplingParams
     step: int = 0
     first_sample: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """What a completion made of its thinking budget: the budget, and the tokens between the tags
+    (0 where it never thought), both in tokens. ``cut``: it was ended by force.
+    """
+
+    budget: int
+    tokens: int
+    cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +117,10 @@ class Completion:
     ``token_ids``, ``logprobs`` and ``loss_mask`` are parallel; the end-of-text token, when sampled,
     is the last of them. ``logprobs`` are the *behaviour* log-probabilities in nats: of the
     temperature-scaled distribution before top-k/top-p/min-p truncation, so that they can be
-    compared with the learner's. ``loss_mask`` is 0 on tokens that the model did not sample.
-    ``text`` is decoded from ``token_ids``, special tokens other than the ending one kept.
-    ``versions`` is the first and last policy version that sampled it.
+    compared with the learner's. ``loss_mask`` is 0 on tokens that the model did not sample, and
+    their log-probability is 0: they were certain. ``text`` is decoded from ``token_ids``, special
+    tokens other than the ending one kept. ``versions`` is the first and last policy version that
+    sampled it; ``thought`` is there where it had a thinking budget.
     """
 
     problem_id: str
@@ -101,6 +132,12 @@ class Completion:
     finish: FinishReason
     text: str
     versions: tuple[int, int] = (0, 0)
+    thought: Thought | None = None
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that the model sampled: its length, whatever was injected."""
+        return sum(self.loss_mask)
 
 
 class Outcome(StrEnum):

@@ -31,10 +31,14 @@ not enough.
 """
 
 
-def address_key(seed: int, problem_id: str, sample: int, step: int) -> int:
-    """64 bits (as a signed integer) that address the noise of one completion."""
+def address_key(seed: int, problem_id: str, sample: int, step: int, position: int = 0) -> int:
+    """64 bits (as a signed integer) that address the noise of one completion, from ``position``
+    on: position ``t`` of the key is position ``position + t`` of the completion.
+    """
     text = f"{seed}\x1f{step}\x1f{sample}\x1f{problem_id}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+    key = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    key = (key + position * _GOLDEN) % 2**64
+    return key - 2**64 if key >= 2**63 else key
 
 
 def uniforms(keys: Tensor, positions: Tensor) -> Tensor:

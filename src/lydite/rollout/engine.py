@@ -15,6 +15,7 @@ from lydite.model.policy import Policy
 from lydite.ops.head import logits_of
 from lydite.ops.linear import fast_products
 from lydite.ops.sampling import address_key
+from lydite.rollout.budget import budget_of
 from lydite.types import Request, SamplingParams
 
 
@@ -57,19 +58,26 @@ OnProgress = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One completion to be made: which request and sample it answers, and the key that addresses
-    its noise.
+    """One completion to be made: which request and sample it answers, the key that addresses its
+    noise, and the tokens that it may think (``None``: as many as it likes).
     """
 
     request: int
     sample: int
     key: int
+    budget: int | None = None
 
 
 def draws_of(index: int, request: Request, seed: int) -> list[Draw]:
     """The completions that a request asks for, in sample order."""
+    thinking = request.params.thinking
     return [
-        Draw(index, sample, address_key(seed, request.problem_id, sample, request.step))
+        Draw(
+            index,
+            sample,
+            address_key(seed, request.problem_id, sample, request.step, request.position),
+            None if thinking is None else budget_of(thinking, seed, request, sample),
+        )
         for sample in range(request.first_sample, request.first_sample + request.samples)
     ]
 
@@ -111,6 +119,12 @@ def _check_params(params: SamplingParams) -> None:
         ("top_k", params.top_k >= 0, "0 (off) or more"),
         ("min_p", 0 <= params.min_p <= 1, "from 0 (off) to 1"),
         ("stop", all(params.stop), "strings with at least one character"),
+        (
+            "thinking",
+            params.thinking is None
+            or (params.thinking.tokens and min(params.thinking.tokens) >= 0),
+            "a budget of 0 tokens or more",
+        ),
     ):
         if not valid:
             raise UserError(f"{name}: must be {rule} (got {getattr(params, name)!r})")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lydite.ops.sampling import RowSampling, draw, uniforms
+from lydite.rollout.budget_rows import RowBudgets
 from lydite.rollout.engine import Draw
 from lydite.rollout.stopping import STOP_TOKEN, Stopping
 from lydite.types import Completion, FinishReason, Request, SamplingParams
@@ -51,6 +52,9 @@ class Rows:
         kinds = {request.params for request in requests}
         self._only = RowSampling.of([*kinds] * capacity, device) if len(kinds) == 1 else None
         self._sampling: RowSampling | None = None
+        self._budgets: RowBudgets | None = None
+        if any(params.thinking is not None for params in kinds):
+            self._budgets = RowBudgets(requests, capacity, stopping.tokenizer)
         self.slot = np.zeros(capacity, dtype=np.int64)
         self.count = np.zeros(capacity, dtype=np.int64)
         self.sampled = 0
@@ -89,28 +93,47 @@ class Rows:
         self.count[start:end] = 0
         self._limit[start:end] = [owner.params.max_tokens for owner in owners]
         self._draws.extend(draws)
+        if self._budgets is not None:
+            self._budgets.add(draws)
         self._sampling = None
 
     def sample(self, logits: Tensor) -> list[Ended]:
-        """Draws the next token of every live row from its logits ``[R, V]`` and tells which rows
-        end with it.
+        """Draws the next token of every live row from its logits ``[R, V]``, or puts in the one
+        that a thinking budget forces, and tells which rows end with it.
         """
         rows = self.live
         index, count = self._index[:rows], self._table[_COUNT, :rows]
         tokens, logprobs = draw(logits, uniforms(self._table[_KEY, :rows], count), self._settings())
+        forced: np.ndarray | None = None
+        if self._budgets is not None:
+            forced = self._budgets.force(tokens, logprobs, self.count[:rows])
         self._ids[index, count] = tokens.int()
         self._logprobs[index, count] = logprobs
         self._table[_TOKEN, :rows] = tokens
         count += 1
         self.count[:rows] += 1
-        self.sampled += rows
+        self.sampled += rows if forced is None else rows - len(forced)
         codes = self._codes[tokens].cpu().numpy()
+        if forced is not None:
+            codes[forced] = 0  # What is injected ends nothing.
         suspects = np.flatnonzero((codes != 0) | (self.count[:rows] >= self._limit[:rows]))
-        return [
-            ended
+        ended = [
+            end
             for row in suspects.tolist()
-            if (ended := self._verdict(row, int(codes[row]))) is not None
+            if (end := self._verdict(row, int(codes[row]))) is not None
         ]
+        if self._budgets is not None:
+            self._watch_budgets(self._budgets, {end.row for end in ended})
+        return ended
+
+    def _watch_budgets(self, budgets: RowBudgets, ended: set[int]) -> None:
+        """Looks at the rows that may have used their thinking budget up."""
+        due = [row for row in budgets.due(self.count[: self.live]).tolist() if row not in ended]
+        if due:
+            where = torch.tensor(due, device=self._device)
+            held = self._ids[where, : int(self.count[due].max())].tolist()
+            for row, ids in zip(due, held, strict=True):
+                budgets.look(row, ids[: self.count[row]])
 
     def _verdict(self, row: int, code: int) -> Ended | None:
         if code == STOP_TOKEN:
@@ -118,7 +141,10 @@ class Rows:
         stop = self._params(row).stop
         if code and stop:
             end = int(self.count[row])
-            tail = self._ids[row, max(0, end - self._stopping.window(stop)) : end].tolist()
+            begin = max(0, end - self._stopping.window(stop))
+            if self._budgets is not None:
+                begin = max(begin, self._budgets.resumed(row))
+            tail = self._ids[row, begin:end].tolist()
             if self._stopping.completed(stop, tail):
                 return Ended(row, "stop", by_token=False)
         return Ended(row, "length", by_token=False) if self.count[row] >= self._limit[row] else None
@@ -161,16 +187,18 @@ class Rows:
                     f"problem {request.problem_id!r}: the model's logits are not finite; "
                     "its weights have diverged"
                 )
+            budgets, spoken = self._budgets, ids[place][: count - end.by_token]
             completion = Completion(
                 problem_id=request.problem_id,
                 sample=origin.sample,
                 prompt_ids=request.prompt_ids,
                 token_ids=tuple(ids[place][:count]),
                 logprobs=tuple(values[place][:count]),
-                loss_mask=(1,) * count,
+                loss_mask=(1,) * count if budgets is None else budgets.loss_mask(end.row, count),
                 finish=end.finish,
-                text=self._stopping.text(ids[place][: count - end.by_token]),
+                text=self._stopping.text(spoken),
                 versions=versions,
+                thought=None if budgets is None else budgets.thought(end.row, spoken),
             )
             found.append((origin.request, completion))
         return found
@@ -196,5 +224,7 @@ class Rows:
             for a, b in zip(sources, targets, strict=True):
                 self._draws[b] = self._draws[a]
         del self._draws[left:]
+        if self._budgets is not None:
+            self._budgets.move(sources, targets, left)
         self._sampling = None
         return sources, targets

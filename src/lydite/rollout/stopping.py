@@ -31,7 +31,7 @@ class Stopping:
         stops: Iterable[tuple[str, ...]],
         vocabulary: int,
     ) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         codes = torch.zeros(vocabulary, dtype=torch.uint8)
         strings = {string for stop in stops for string in stop}
         if strings:
@@ -52,8 +52,8 @@ class Stopping:
         last = {string[-1] for string in strings}
         if any(character.isspace() for character in last):
             return list(range(vocabulary))  # decoders may drop a lone token's white space
-        known = min(vocabulary, len(self._tokenizer))
-        pieces = self._tokenizer.batch_decode([[token] for token in range(known)])
+        known = min(vocabulary, len(self.tokenizer))
+        pieces = self.tokenizer.batch_decode([[token] for token in range(known)])
         return [
             token
             for token, piece in enumerate(pieces)
@@ -69,13 +69,18 @@ class Stopping:
 
     def completed(self, stop: Sequence[str], tail: Sequence[int]) -> bool:
         """Whether the text of the last tokens holds one of the stop strings."""
-        text = decode(self._tokenizer, tail)
+        text = decode(self.tokenizer, tail)
         return any(string in text for string in stop)
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of a completion less its ending token: special tokens kept, padding left out."""
-        pad = self._tokenizer.pad_token_id
-        return decode(self._tokenizer, [token for token in ids if token != pad])
+        """See :func:`text_of`."""
+        return text_of(self.tokenizer, ids)
+
+
+def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """The text of a completion less its ending token: special tokens kept, padding left out."""
+    pad = tokenizer.pad_token_id
+    return decode(tokenizer, [token for token in ids if token != pad])
 
 
 def decode(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
