@@ -247,6 +247,18 @@ class StreamingEngine(Engine, Protocol):
         ...
 
 
+class Teacher(Protocol):
+    """Whatever scores tokens that another model sampled: weights in this process, or a server."""
+
+    def logprobs(
+        self, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[list[float]]]:
+        """The log-probability in nats of every token of ``completions`` (a list for each prompt),
+        given the prompt and the tokens before it.
+        """
+        ...
+
+
 class Verifier(Protocol):
     """Whatever scores completions. Never raises for what a model wrote."""
 

@@ -59,9 +59,9 @@ def test_uniform_head_by_hand():
 def test_logits_held_at_once_do_not_grow_with_rows(monkeypatch):
     monkeypatch.setattr(head, "CHUNK_ELEMENTS", 44)
     sizes = []
-    real = head._raw
+    real = head.raw_logits
     monkeypatch.setattr(
-        head, "_raw", lambda h, w, b: sizes.append(h.shape[0] * w.shape[0]) or real(h, w, b)
+        head, "raw_logits", lambda h, w, b: sizes.append(h.shape[0] * w.shape[0]) or real(h, w, b)
     )
     hidden, weight, _, targets = inputs(rows=50)
     logprobs, _ = token_logprobs(hidden, weight, None, targets, HeadScale())

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
-from lydite.ops.groups import pack_groups, take
+from lydite.ops.divergence import Rows, divergence
+from lydite.ops.groups import PackedGroups, pack_groups, take
 from lydite.ops.head import token_logprobs
+from lydite.ops.linear import fast_products
 
 Ids = Sequence[int]
 
@@ -36,12 +38,43 @@ def score(
     if not policy.flat:
         return _score_padded(policy, prompts, completions, temperature)
     packed = pack_groups(prompts, completions, policy.device)
-    hidden = hidden_states(policy.model, packed.input_ids, packed.position_ids, packed.layout)
-    weight, bias = policy.head
+    rows = _rows(policy, packed, temperature)
     logprobs, entropy = token_logprobs(
-        take(hidden, packed.predictor), weight, bias, packed.targets, policy.head_scale(temperature)
+        rows.hidden, rows.weight, rows.bias, packed.targets, rows.scaling
     )
     return packed.padded(logprobs), packed.padded(entropy)
+
+
+def compare(
+    policy: Policy,
+    teacher: Policy,
+    prompts: Sequence[Ids],
+    completions: Sequence[Sequence[Ids]],
+    temperature: float = 1.0,
+    beta: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`score` gives, and from the same pass the divergence of the policy from a teacher
+    at each completion token, ``[B, T]`` in nats, 0 past a completion's end.
+
+    Both distributions are at ``temperature``; ``beta`` is that of
+    :func:`lydite.ops.divergence.divergence_of`. The teacher has no gradient. Both must run on flat
+    tokens and share their vocabulary.
+    """
+    packed = pack_groups(prompts, completions, policy.device)
+    with torch.no_grad(), fast_products(teacher.model):
+        theirs = _rows(teacher, packed, temperature)
+    ours = _rows(policy, packed, temperature)
+    logprobs, entropy = token_logprobs(
+        ours.hidden, ours.weight, ours.bias, packed.targets, ours.scaling
+    )
+    apart = divergence(ours, theirs, beta)
+    return packed.padded(logprobs), packed.padded(entropy), packed.padded(apart)
+
+
+def _rows(policy: Policy, packed: PackedGroups, temperature: float) -> Rows:
+    """The hidden states before each completion token, and the head that they go through."""
+    hidden = hidden_states(policy.model, packed.input_ids, packed.position_ids, packed.layout)
+    return Rows(take(hidden, packed.predictor), *policy.head, policy.head_scale(temperature))
 
 
 def _score_padded(

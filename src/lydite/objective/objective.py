@@ -30,7 +30,7 @@ from torch import Tensor
 
 from lydite.config import UserError
 from lydite.objective.advantage import BASELINES, SCALES, STDS, scaled_advantages
-from lydite.objective.aggregate import AGGREGATIONS, Counts
+from lydite.objective.aggregate import AGGREGATIONS, Counts, Divided
 from lydite.objective.choices import Choices
 from lydite.objective.credit import CREDITS, Rule
 from lydite.objective.entropy import following, in_force
@@ -302,6 +302,21 @@ class Objective(Choices):
             picked=picked,
         )
         return total(self, given, counts, prompt_tokens)
+
+    def mean(
+        self,
+        values: Float[Tensor, "B T"],
+        mask: Shaped[Tensor, "B T"],
+        counts: Counts,
+        prompt_tokens: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """A micro-batch's share of the mean of token values over the whole step, divided as in
+        :meth:`loss`: for what a learner adds to it.
+        """
+        live = mask.bool()
+        divided = Divided(live, counts, self.fixed_length, prompt_tokens)
+        divisor = AGGREGATIONS[self.aggregation].divisor(divided)
+        return (inside(values, live) / divisor).sum()
 
     def _check_given(
         self,

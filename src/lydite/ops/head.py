@@ -6,6 +6,7 @@ product of the head buys memory that does not grow with ``N·V``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None, scaling: Head
     """Logits ``[n, V]`` (float32 or wider) of hidden states ``[n, d]``, scaled, capped, divided by
     the temperature.
     """
-    return _scaled(_raw(hidden, weight, bias), scaling)
+    return scaled_logits(raw_logits(hidden, weight, bias), scaling)
 
 
 class _ChunkedHead(torch.autograd.Function):
@@ -52,7 +53,7 @@ class _ChunkedHead(torch.autograd.Function):
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         logprobs = hidden.new_empty(rows, dtype=dtype)
         entropies = hidden.new_empty(rows, dtype=dtype)
-        for part in _chunks(rows, weight.shape[0]):
+        for part in chunks(rows, weight.shape[0]):
             log_p = logits_of(hidden[part], weight, bias, scaling).log_softmax(1)
             logprobs[part] = log_p.gather(1, targets[part, None]).squeeze(1)
             entropies[part] = -(log_p.exp() * log_p).sum(1)
@@ -66,19 +67,11 @@ class _ChunkedHead(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         hidden, weight, bias, targets, entropies = ctx.saved_tensors
         grad_logprobs, grad_entropies = grads
-        grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        # Summed in float32: in bfloat16 what a chunk adds vanishes beside what is there already.
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        grad_weight = torch.zeros_like(weight, dtype=wide) if ctx.needs_input_grad[1] else None
-        grad_bias = (
-            torch.zeros_like(bias, dtype=wide)
-            if bias is not None and ctx.needs_input_grad[2]
-            else None
-        )
-        for part in _chunks(hidden.shape[0], weight.shape[0]):
+        gathered = HeadGradient(hidden, weight, bias, ctx.needs_input_grad)
+        for part in chunks(hidden.shape[0], weight.shape[0]):
             with torch.enable_grad():
-                logits = _raw(hidden[part], weight, bias).detach().requires_grad_()
-                scaled = _scaled(logits, ctx.scaling)
+                logits = raw_logits(hidden[part], weight, bias).detach().requires_grad_()
+                scaled = scaled_logits(logits, ctx.scaling)
             log_p = scaled.detach().log_softmax(1)
             p = log_p.exp()
             # d logp(target) / d logits = onehot - p;  d entropy / d logits = -p (log p + entropy).
@@ -89,18 +82,44 @@ class _ChunkedHead(torch.autograd.Function):
             if grad_entropies is not None and bool(grad_entropies[part].any()):
                 d_scaled -= grad_entropies[part, None] * p * (log_p + entropies[part, None])
             (d_logits,) = torch.autograd.grad(scaled, logits, d_scaled)
-            d_logits = d_logits.to(hidden.dtype)
-            if grad_hidden is not None:
-                grad_hidden[part] = linear(d_logits, weight.t())
-            if grad_weight is not None:
-                grad_weight += outer(d_logits, hidden[part])
-            if grad_bias is not None:
-                grad_bias += d_logits.sum(0, dtype=wide)
-        if grad_weight is not None:
-            grad_weight = grad_weight.to(weight.dtype)
-        if grad_bias is not None:
-            grad_bias = grad_bias.to(weight.dtype)
-        return grad_hidden, grad_weight, grad_bias, None, None
+            gathered.add(part, d_logits)
+        return *gathered.whole(), None, None
+
+
+class HeadGradient:
+    """The gradients of hidden states, weight and bias (those of them that are needed, in this
+    order), chunk of rows by chunk.
+    """
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, needed: Sequence[bool]
+    ) -> None:
+        self._hidden, self._weight = hidden, weight
+        # Summed in float32: in bfloat16 what a chunk adds vanishes beside what is there already.
+        self._wide = torch.promote_types(weight.dtype, torch.float32)
+        self._of_hidden = torch.empty_like(hidden) if needed[0] else None
+        self._of_weight = torch.zeros_like(weight, dtype=self._wide) if needed[1] else None
+        self._of_bias = (
+            torch.zeros_like(bias, dtype=self._wide) if bias is not None and needed[2] else None
+        )
+
+    def add(self, part: slice, d_logits: Tensor) -> None:
+        """Takes the gradient ``[n, V]`` of a chunk's logits, as they leave the head."""
+        d_logits = d_logits.to(self._hidden.dtype)
+        if self._of_hidden is not None:
+            self._of_hidden[part] = linear(d_logits, self._weight.t())
+        if self._of_weight is not None:
+            self._of_weight += outer(d_logits, self._hidden[part])
+        if self._of_bias is not None:
+            self._of_bias += d_logits.sum(0, dtype=self._wide)
+
+    def whole(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """In the weights' own type."""
+        of_weight, of_bias = (
+            None if grad is None else grad.to(self._weight.dtype)
+            for grad in (self._of_weight, self._of_bias)
+        )
+        return self._of_hidden, of_weight, of_bias
 
 
 def token_logprobs(
@@ -116,12 +135,14 @@ def token_logprobs(
     return out
 
 
-def _raw(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def raw_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``[n, V]`` as they leave the head, float32 or wider."""
     logits = linear(hidden, weight, bias)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _scaled(logits: Tensor, scaling: HeadScale) -> Tensor:
+def scaled_logits(logits: Tensor, scaling: HeadScale) -> Tensor:
+    """Logits of the head as the softmax takes them."""
     scaled = logits * (
         scaling.scale if scaling.softcap is not None else scaling.scale / scaling.temperature
     )
@@ -130,6 +151,7 @@ def _scaled(logits: Tensor, scaling: HeadScale) -> Tensor:
     return scaled
 
 
-def _chunks(rows: int, vocabulary: int) -> list[slice]:
+def chunks(rows: int, vocabulary: int) -> list[slice]:
+    """Cuts rows so that a chunk has at most ``CHUNK_ELEMENTS`` logits (one row at least)."""
     size = max(1, CHUNK_ELEMENTS // vocabulary)
     return [slice(start, min(rows, start + size)) for start in range(0, rows, size)]

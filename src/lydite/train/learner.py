@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lydite.config import Config
+from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
@@ -27,6 +28,7 @@ from lydite.ops.linear import fast_products
 from lydite.train.batching import Piece, members, micro_batches, split_groups, step_counts
 from lydite.train.critic import Critic, judged
 from lydite.train.fields import advantages_of, field_of, padded
+from lydite.train.imitation import Imitation
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.train.ranks import ALONE, Ranks, joined
@@ -87,13 +89,22 @@ class Learner:
         reference: Reference | None = None,
         critic: Critic | None = None,
         ranks: Ranks = ALONE,
+        imitation: Imitation | None = None,
     ) -> None:
+        """
+        Raises:
+            UserError: an imitation is asked for that the model cannot be trained by.
+        """
         self.policy = policy
         self.config = update
         self.optimizer = Optimizer(policy.model, optimizer)
         self._reference = reference
         self.critic = critic
         self._ranks = ranks
+        self._imitation = imitation
+        if imitation is not None:
+            imitation.check(policy)
+        self._flops = 0.0
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """See :class:`LearnerLike`. Old and reference log-probabilities are those of the policy
@@ -120,7 +131,8 @@ class Learner:
         on. A critic takes a step on each minibatch before the policy does.
 
         With one step per rollout the policy is its own old policy and the ratio is exactly 1, so
-        old log-probabilities are only computed when there are more.
+        old log-probabilities are only computed when there are more. ``flops`` are those of all
+        passes since the last update, a critic's left out.
         """
         minis = self._minibatches(batch)
         stale = self.config.steps_per_rollout > 1
@@ -148,6 +160,7 @@ class Learner:
             last["lr"] = lr_at(self.optimizer.config, step, total)
             last["grad_norm"] = self.optimizer.step(last["lr"])
         metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
+        last["flops"], self._flops = sum(self._ranks.gathered(self._flops)), 0.0
         return {**metrics.means(), **last}
 
     def _accumulate(
@@ -164,10 +177,13 @@ class Learner:
         in_prompt = [
             tokens for group in batch.groups for tokens in [_tokens(group)] * len(group.sequences)
         ]
-        taught = batch if objective.moves_idle else teaching(batch)
+        all_move = objective.moves_idle or self._imitation is not None
+        taught = batch if all_move else teaching(batch)
         for pieces in micro_batches(taught, self.config.tokens_per_micro_batch):
-            policy, entropy = self._score(pieces, batch.temperature)
+            policy, entropy, apart = self._run(pieces, batch.temperature)
             rows, sequences = [row for piece in pieces for row in piece.rows], members(pieces)
+            mask = field_of(sequences, "loss_mask", policy)
+            prompt_tokens = torch.tensor([in_prompt[r] for r in rows], device=policy.device)
             loss, found = objective.loss(
                 policy=policy,
                 old=None if olds is None else padded([olds[r] for r in rows], policy),
@@ -176,12 +192,16 @@ class Learner:
                 if references is None
                 else padded([references[r] for r in rows], policy),
                 advantages=advantages_of(sequences, policy),
-                mask=field_of(sequences, "loss_mask", policy),
+                mask=mask,
                 counts=counts,
                 entropy=entropy if objective.needs_entropy else entropy.detach(),
-                prompt_tokens=torch.tensor([in_prompt[r] for r in rows], device=policy.device),
+                prompt_tokens=prompt_tokens,
                 picked=None if picked is None else padded([picked[r] for r in rows], policy).bool(),
             )
+            if apart is not None and self._imitation is not None:
+                mean = objective.mean(apart, mask, counts, prompt_tokens)
+                loss = loss + self._imitation.coefficient * mean
+                found = found + Metrics.over(mask.bool(), {"kl_teacher": apart})
             loss.backward()
             self.optimizer.gather()
             metrics = metrics + found
@@ -207,6 +227,7 @@ class Learner:
         found: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.no_grad(), without_dropout(self.policy.model), fast_products(self.policy.model):
             for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
+                self._flops += flops_per_token(self.policy.model) * _run_tokens(pieces)
                 logprobs, entropies = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
                 sizes = [len(p.group.sequences[m].token_ids) for p in pieces for m in p.members]
@@ -258,6 +279,19 @@ class Learner:
         assert self._reference is not None, "an objective with KL needs a reference"
         self._reference.refresh()
 
+    def _run(
+        self, pieces: Sequence[Piece], temperature: float
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """A pass with gradient: :meth:`_score`, and where there is a teacher to imitate whole, the
+        divergences from it.
+        """
+        tokens = _run_tokens(pieces)
+        self._flops += (1 + BACKWARD) * flops_per_token(self.policy.model) * tokens
+        if self._imitation is None:
+            return *self._score(pieces, temperature), None
+        self._flops += self._imitation.flops * tokens
+        return self._imitation.score(self.policy, pieces, temperature)
+
     def _score(self, pieces: Sequence[Piece], temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies of completion tokens, both padded ``[B, T]``."""
         return score(
@@ -286,6 +320,10 @@ class Learner:
         if self.critic is not None:
             own = {n.removeprefix(CRITIC): t for n, t in tensors.items() if n.startswith(CRITIC)}
             self.critic.load_state_tensors(own)
+
+
+def _run_tokens(pieces: Sequence[Piece]) -> int:
+    return sum(piece.tokens for piece in pieces)
 
 
 def _tokens(group: TrainGroup) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -43,10 +43,26 @@ STEPS_APART = 10**9
 """Policy steps between the noise addresses of two RL stages: more than a stage ever takes."""
 
 
+class Guide(Protocol):
+    """Says of single tokens what they are worth, beside the rewards of completions or in their
+    place.
+    """
+
+    @property
+    def uses_rewards(self) -> bool:
+        """Whether rewards count at all; if not, none is needed."""
+        ...
+
+    def advise(self, batch: TrainBatch) -> tuple[TrainBatch, dict[str, float]]:
+        """The rollout with its own advantages, and figures for the log; ``flops`` are added up."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RLParts:
     """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run
-    stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing.
+    stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing;
+    ``flops`` are what a token costs the engine (0: unknown).
     """
 
     engine: Engine
@@ -55,6 +71,8 @@ class RLParts:
     objective: Objective
     fail_rate: float = 0.1
     weights: Mapping[str, float] = field(default_factory=dict)
+    guide: Guide | None = None
+    flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +130,13 @@ class RLTrainer:
         signal = self._signal(collected.groups)
         batch = self._batch(collected.groups, signal)
         trained: dict[str, float] = {}
+        told: dict[str, float] = {}
         if batch.groups:
             judged: dict[str, float] = {}
+            if self._parts.guide is not None:
+                with clock("guide"):
+                    batch, told = self._parts.guide.advise(batch)
+                signal = _as_judged(signal, batch)
             if objective.needs_values:
                 with clock("judge"):
                     batch, judged = self._parts.learner.judge(batch, objective)
@@ -131,8 +154,10 @@ class RLTrainer:
         metrics = {
             "entropy": sampled_entropy,  # until the update measures that of what it trains on
             **measured,
+            **told,
             **trained,
             **bonus,
+            **self._flops(collected.seen, told, trained),
             **({"retired": float(whole - left)} if retires else {}),
             "groups": float(len(batch.groups)),
             "rounds": float(collected.rounds),
@@ -149,6 +174,13 @@ class RLTrainer:
                 *(advice.of_retired(self.config, (before, left, whole), step) if retires else ()),
             ],
         )
+
+    def _flops(self, seen: Sequence[Scored], *told: Mapping[str, float]) -> dict[str, float]:
+        """Of the step: sampling, what the guide did, and the update."""
+        groups = [scored.group.completions for scored in seen]
+        sampled = sum(len(g[0].prompt_ids) + sum(len(c.token_ids) for c in g) for g in groups)
+        total = self._parts.flops * sampled + sum(each.get("flops", 0.0) for each in told)
+        return {"flops": total} if total else {}
 
     def _at_entropy(self, entropy: float) -> tuple[Objective, dict[str, float]]:
         """The objective of a step whose rollouts had this mean entropy, and what to log of it."""
@@ -245,7 +277,9 @@ class RLTrainer:
         lengths = torch.tensor([[len(c.token_ids) for c in s.group.completions] for s in kept])
         objective = self._parts.objective
         rewards, weights = torch.stack([s.shaped for s in kept]), None
-        if objective.by_part:
+        if self._parts.guide is not None and not self._parts.guide.uses_rewards:
+            rewards = verified = torch.zeros_like(verified)
+        elif objective.by_part:
             penalty = (rewards - verified).nan_to_num()
             rewards, weights = reward_parts([s.group for s in kept], self._parts.weights, penalty)
         advantages = objective.advantages(rewards, lengths, weights)
