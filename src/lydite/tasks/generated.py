@@ -39,6 +39,8 @@ SPECIAL_TOKENS = (
     "<think>", "</think>", "<answer>", "</answer>",
 )  # fmt: skip
 WORDS = ("add ", "sum ", "count ", " in ", "guess", " so ")
+SPOKEN = (("first ", " then "), ("先 ", " 再 "))
+"""What opens a solution and joins its steps where these are spoken: in English, in Chinese."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,15 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A weight for each style of worked solution, and whether all of them are properly tagged."""
+    """A weight for each style of worked solution, and whether all of them are properly tagged.
+
+    ``foreign`` is the share of connecting words that are Chinese, the others being English; with
+    ``None`` signs connect the steps, and there are no such words.
+    """
 
     styles: Mapping[str, float]
     tagged: bool = True
+    foreign: float | None = None
 
 
 BASE = Mixture({"clean": 0.75, "slip": 0.10, "terse": 0.15}, tagged=False)
@@ -147,13 +154,13 @@ def generate(
     """
     if split not in ("train", "heldout"):
         raise ValueError(f"split: {split!r} is neither 'train' nor 'heldout'")
-    weights = _weights(kinds, KINDS, "kinds")
-    styles = None if mixture is None else _weights(mixture.styles, STYLES, "styles")
+    weights = weights_of(kinds, KINDS, "kinds")
+    styles = None if mixture is None else weights_of(mixture.styles, STYLES, "styles")
     seen: set[str] = set()
     problems = []
     for index in range(count):
         rng = random.Random(f"lydite/{split}/{seed}/{index}")
-        kind = KINDS[_pick(weights, rng)]
+        kind = KINDS[pick(weights, rng)]
         question = _draw_question(kind, split, seen, rng)
         if split == "heldout":
             seen.add(question)
@@ -165,15 +172,23 @@ def generate(
             tag=kind.name,
         )
         if mixture is not None and styles is not None:
-            style = _pick(styles, rng)
-            text = worked(problem, style, rng, tagged=mixture.tagged)
+            style = pick(styles, rng)
+            text = worked(problem, style, rng, mixture.tagged, mixture.foreign)
             problem = replace(problem, worked=text, fields={"style": style})
         problems.append(problem)
     return problems
 
 
-def worked(problem: Problem, style: str, rng: random.Random, tagged: bool = True) -> str:
-    """A solution of the given quality, ``<think>…</think><answer>…</answer>`` or loosely so."""
+def worked(
+    problem: Problem,
+    style: str,
+    rng: random.Random,
+    tagged: bool = True,
+    foreign: float | None = None,
+) -> str:
+    """A solution of the given quality, ``<think>…</think><answer>…</answer>`` or loosely so; for
+    ``foreign`` see :class:`Mixture`.
+    """
     kind = KINDS[problem.tag]
     if style == "terse":
         right = kind.solve(problem.question, _right)[1]
@@ -182,8 +197,23 @@ def worked(problem: Problem, style: str, rng: random.Random, tagged: bool = True
         steps, answer = kind.solve(problem.question, _slip(kind, problem.question, rng))
     else:
         steps, answer = kind.solve(problem.question, _right)
+    return laid_out(spoken(steps, foreign, rng), str(answer), rng, tagged)
+
+
+def laid_out(steps: str, answer: str, rng: random.Random, tagged: bool) -> str:
+    """Steps and answer with all tags, or with some of them."""
     layout = TAGGED if tagged else rng.choice(LOOSE)
     return layout.format(steps=steps, answer=answer)
+
+
+def spoken(steps: str, foreign: float | None, rng: random.Random) -> str:
+    """Steps with words before and between them, each Chinese with probability ``foreign``."""
+    if foreign is None:
+        return steps
+    text = ""
+    for number, step in enumerate(steps.split(";")):
+        text += SPOKEN[rng.random() < foreign][number > 0] + step
+    return text
 
 
 def check_disjoint(train: Iterable[Problem], heldout: Iterable[Problem]) -> str:
@@ -216,9 +246,10 @@ def vocabulary() -> list[str]:
     return [*SPECIAL_TOKENS, *WORDS, *"0123456789+=;,", *LETTERS]
 
 
-def _weights(
+def weights_of(
     chosen: Sequence[str] | Mapping[str, float], known: Collection[str], name: str
 ) -> dict[str, float]:
+    """A weight for each name. Raises ``ValueError``: an unknown one, or weights without sense."""
     weights = dict(chosen) if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1.0)
     unknown = sorted(set(weights) - set(known))
     if unknown:
@@ -228,7 +259,8 @@ def _weights(
     return weights
 
 
-def _pick(weights: Mapping[str, float], rng: random.Random) -> str:
+def pick(weights: Mapping[str, float], rng: random.Random) -> str:
+    """A name, drawn by weight."""
     return rng.choices(list(weights), weights=list(weights.values()))[0]
 
 

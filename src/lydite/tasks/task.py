@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PositiveFloat, field_validator, model_validator
 
 from lydite.config import Config, UserError, validate
-from lydite.tasks import generated
+from lydite.tasks import courtesy, generated
 from lydite.tasks.columns import PLACEHOLDERS, ColumnMap, to_problem
 from lydite.tasks.select import Part, distinct, in_part
 from lydite.tasks.sources import Row, file_rows, gym_problems, hub_rows
 from lydite.types import Problem
 
-SOURCES = ("path", "hub", "gym", "generated", "from_stage", "mix")
+SOURCES = ("path", "hub", "gym", "generated", "courtesy", "from_stage", "mix")
 MIXTURES = {"base": generated.BASE, "cold_start": generated.COLD_START}
 
 
@@ -60,6 +60,13 @@ class StyleMix(Config):
         {"clean": 1.0}, description="A weight for each of `clean`, `slip` and `terse`."
     )
     tagged: bool = Field(True, description="Whether solutions carry the think and answer tags.")
+    foreign: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Share of the words between steps that are Chinese, the others being English: "
+        "a model that mixes languages. Null: signs instead of words.",
+    )
 
 
 class GeneratedSource(Config):
@@ -80,6 +87,40 @@ class GeneratedSource(Config):
         None,
         description="Seed of the problems; from the run's seed and the task's name if null.",
     )
+
+
+class CourtesySource(Config):
+    """Short requests without a right answer that Lydite makes itself: `thank Ada about tea`."""
+
+    count: int = Field(1000, ge=1, description="How many requests to make.")
+    split: Literal["train", "heldout"] = Field(
+        "train",
+        description="Which side of the split; a held-out prompt is never a training prompt.",
+    )
+    worked: dict[str, float] | None = Field(
+        None,
+        description="A weight for each style of answer to imitate: `good`, `unnamed`, `off`, "
+        "`stray`, `rambling`, `rude`, `harmful`.",
+    )
+    pairs: Literal["helpful", "harmless"] | None = Field(
+        None,
+        description="Pairs of a better and a worse answer instead: `helpful` ones differ in what "
+        "is said to the reader, `harmless` ones in a harmful thought.",
+    )
+    tagged: bool = Field(True, description="Whether answers carry the think and answer tags.")
+    foreign: float | None = Field(
+        None, ge=0, le=1, description="As in the worked solutions of `generated`."
+    )
+    seed: int | None = Field(
+        None,
+        description="Seed of the requests; from the run's seed and the task's name if null.",
+    )
+
+    @model_validator(mode="after")
+    def _one_use(self) -> CourtesySource:
+        if self.worked is not None and self.pairs is not None:
+            raise ValueError("give one of worked and pairs: answers to imitate, or to compare")
+        return self
 
 
 class RowsConfig(Config):
@@ -189,6 +230,10 @@ class TaskConfig(RowsConfig):
     generated: GeneratedSource | None = Field(
         None, description="Problems that Lydite makes itself; no file needed."
     )
+    courtesy: CourtesySource | None = Field(
+        None,
+        description="Requests without a right answer that Lydite makes itself, for preferences.",
+    )
     from_stage: str | None = Field(
         None,
         description="Name of a `rejection_sampling` stage: its problems with the completions it "
@@ -292,6 +337,8 @@ def _read(name: str, config: TaskConfig, seed: int) -> tuple[list[Problem], list
     show = _columns(config)
     if config.generated is not None:
         return [show.wrap(p) for p in _generate(name, config.generated, seed)], []
+    if config.courtesy is not None:
+        return [show.wrap(p) for p in _courtesies(name, config.courtesy, seed)], []
     if config.gym is not None:
         gym = config.gym
         made = gym_problems(gym.name, gym.config, gym.count, own_seed(gym.seed, seed, name))
@@ -327,7 +374,7 @@ def own_seed(given: int | None, run_seed: int, name: str) -> int:
 def _generate(name: str, source: GeneratedSource, seed: int) -> list[Problem]:
     mixture = source.worked
     mixed = (
-        generated.Mixture(mixture.styles, mixture.tagged)
+        generated.Mixture(mixture.styles, mixture.tagged, mixture.foreign)
         if isinstance(mixture, StyleMix)
         else MIXTURES[mixture]
         if mixture
@@ -338,6 +385,22 @@ def _generate(name: str, source: GeneratedSource, seed: int) -> list[Problem]:
         return generated.generate(source.kinds, source.count, own, source.split, mixed)
     except ValueError as error:
         raise UserError(f"tasks.{name}.generated.{error}") from error
+
+
+def _courtesies(name: str, source: CourtesySource, seed: int) -> list[Problem]:
+    own = own_seed(source.seed, seed, name)
+    try:
+        return courtesy.generate(
+            source.count,
+            own,
+            source.split,
+            None
+            if source.worked is None
+            else generated.Mixture(source.worked, source.tagged, source.foreign),
+            source.pairs,
+        )
+    except ValueError as error:
+        raise UserError(f"tasks.{name}.courtesy.{error}") from error
 
 
 def _check_ids(name: str, problems: list[Problem]) -> None:
