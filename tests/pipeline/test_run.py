@@ -146,7 +146,10 @@ def test_a_stage_whose_problems_are_all_solved_ends_early(tmp_path: Path) -> Non
     values["evaluation"]["every"] = values["checkpoint"]["every"] = 5
     file = write(values, tmp_path / "recipe.yaml")
     # 15 of 20 problems, and then 5 that are drawn three times: all right.
-    for kill in ("lydite.pipeline.stages.training:save_policy", "lydite.pipeline.stages.training:save_artifact"):
+    for kill in (
+        "lydite.pipeline.stages.training:save_policy",
+        "lydite.pipeline.stages.training:save_artifact",
+    ):
         run_and_die(file, tmp_path / "run", Kill("before", kill))
     finished = run_recipe(load_recipe(file), tmp_path / "run")
     events = read_events(tmp_path / "run/events.jsonl")

@@ -136,6 +136,19 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
     return _policy(config, model, tokenizer, reason)
 
 
+def load_frozen(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Policy:
+    """A policy that is not to be trained: without adapters and without gradient.
+
+    Raises:
+        UserError: as :func:`load_policy`.
+    """
+    plain = config.model_copy(update={"lora": None, "gradient_checkpointing": False})
+    policy = load_policy(plain, device, seed)
+    policy.model.requires_grad_(False)
+    policy.model.eval()
+    return policy
+
+
 def load_prompting(config: ModelConfig) -> Policy:
     """A policy without weights, on the ``meta`` device: enough to render prompts and examples.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial, reduce
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lydite.config import UserError
 from lydite.model.estimate import Workload, estimate_memory
-from lydite.model.loading import load_prompting
+from lydite.model.loading import ModelConfig, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.render import prompt_text
 from lydite.pipeline.device import pick_device
@@ -79,16 +79,20 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
                 yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
-    found: list[Policy] = []
-    model = _try("model", partial(_model, recipe, found))
-    yield model
-    if found:
-        yield from _prompts(recipe, tasks, found[0])
+    found: dict[str, Policy] = {}
+    yield from _models(recipe, found)
+    yield from _prompts(recipe, tasks, found)
     yield from _sampled(recipe, tasks)
     if tasks:
         yield _try("verifier", lambda: _verifier(recipe, tasks))
-    if model.mark is Mark.OK:
-        yield _try("memory", lambda: _memory(recipe))
+    yield from (
+        _try(
+            "memory" if name == "model" else f"memory of {name}",
+            partial(_memory, recipe, config),
+        )
+        for name, config in _origins(recipe).items()
+        if name in found
+    )
 
 
 def _try(name: str, check: Callable[[], Finding]) -> Check:
@@ -125,23 +129,54 @@ def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> Finding:
     return f"{len(tasks[name].problems)} problems", tasks[name].notes
 
 
-def _model(recipe: Recipe, found: list[Policy]) -> Finding:
-    policy = load_prompting(recipe.model)
-    found.append(policy)
+def _origins(recipe: Recipe) -> dict[str, ModelConfig]:
+    """The recipe's model, and those that stages bring: by the first stage with it."""
+    found: dict[str, ModelConfig] = {}
+    for name, config in recipe.models().items():
+        if config not in found.values():
+            found[name] = config
+    return found
+
+
+def _models(recipe: Recipe, found: dict[str, Policy]) -> Iterator[Check]:
+    for name, config in _origins(recipe).items():
+        where = "model" if name == "model" else f"model of {name}"
+        yield _try(where, partial(_model, name, config, found))
+
+
+def _model(name: str, config: ModelConfig, found: dict[str, Policy]) -> Finding:
+    policy = load_prompting(config)
+    found[name] = policy
     kind = "chat template" if policy.chat else "plain text"
     size = f"{len(policy.tokenizer)} tokens, {kind}, context {policy.context}"
-    return f"{recipe.model.path}: {size}", ()
+    return f"{config.path}: {size}", ()
 
 
-def _prompts(recipe: Recipe, tasks: dict[str, TaskData], policy: Policy) -> Iterator[Check]:
-    """Prompts as the model will see them, and whether they and the completions fit its context."""
+def _prompts(
+    recipe: Recipe, tasks: dict[str, TaskData], found: Mapping[str, Policy]
+) -> Iterator[Check]:
+    """Prompts as the model will see them, and whether they and the completions fit its context;
+    ``found`` are the models of :func:`_origins` that could be read.
+    """
+    origins = {name: config for name, config in _origins(recipe).items() if name in found}
+    policies = {
+        name: found[origin]
+        for name, config in recipe.models().items()
+        for origin, known in origins.items()
+        if known == config
+    }
     for stage in recipe.stages:
+        if stage.name not in policies:
+            continue
         for task in stage.uses:
             if task in tasks:
-                check = partial(_rendered, policy, stage, tasks[task])
+                check = partial(_rendered, policies[stage.name], stage, tasks[task])
                 yield _try(f"prompts of {_place(stage, task)}", check)
+        if stage.takes and set(stage.takes) <= policies.keys():
+            yield _try(f"models of {stage.name}", partial(_together, stage, policies))
     for name in recipe.evaluation.tasks:
-        if name in tasks:
+        if name in tasks and "model" in found:
+            policy = found["model"]
             yield _try(f"prompts of {name}", partial(_measured, policy, recipe, tasks[name]))
 
 
@@ -159,6 +194,11 @@ def _rendered(prompting: Policy, stage: Stage, data: TaskData) -> Finding:
             stage.shown(p, prompt_text(prompting, p.messages, thinking=p.thinking)) for p in first
         ),
     )
+
+
+def _together(stage: Stage, policies: Mapping[str, Policy]) -> Finding:
+    stage.check_models(policies[stage.name], policies)
+    return f"it goes with {', '.join(stage.takes)}", ()
 
 
 def _sampled(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
@@ -203,11 +243,14 @@ def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> Finding:
     return f"each of {count} gold answers verifies against itself", tuple(lines)
 
 
-def _memory(recipe: Recipe) -> Finding:
+def _memory(recipe: Recipe, config: ModelConfig) -> Finding:
     device = pick_device(recipe.device)
-    loads = (stage.workload(recipe.engine) for stage in recipe.stages)
+    models = recipe.models()
+    loads = (
+        stage.workload(recipe.engine) for stage in recipe.stages if models[stage.name] == config
+    )
     work = reduce(or_, loads, Workload(0, 0))
-    estimate = estimate_memory(recipe.model, work, device)
+    estimate = estimate_memory(config, work, device)
     lines = tuple(f"{what}: {size}" for what, size in estimate.rows())
     available = _available(device)
     if available is not None and estimate.total > available:

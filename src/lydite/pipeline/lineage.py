@@ -47,7 +47,11 @@ def read_lineage(run: Path) -> Node:
         last = "model"
         for stage in stages:
             node = _node(stage, records[stage["name"]], recipe["tasks"])
-            nodes[stage["start_from"] or last].children.append(node)
+            parent = nodes[stage["start_from"] or last]
+            if stage.get("model") is not None:
+                parent = _own(stage)
+                root.children.append(parent)
+            parent.children.append(node)
             nodes[stage["name"]] = node
             if stage["kind"] != "rejection_sampling":
                 last = stage["name"]
@@ -74,6 +78,13 @@ def _root(run: Path, recipe: Mapping[str, Any], digest: str) -> Node:
     return Node("model", str(recipe["model"]["path"]), lines)
 
 
+def _own(stage: Mapping[str, Any]) -> Node:
+    """The model that a stage brings."""
+    config = stage["model"]
+    line = f"model {fingerprint(config)[:SHOWN]}"
+    return Node(f"model of {stage['name']}", str(config["path"]), (line,))
+
+
 def _node(
     stage: Mapping[str, Any], record: Mapping[str, Any] | None, tasks: Mapping[str, Any]
 ) -> Node:
@@ -83,10 +94,7 @@ def _node(
         return Node(name, f"{title}, not done", ())
     lines = [
         f"from {record['parent'][:SHOWN]}",
-        *(
-            f"data {task} {digest[:SHOWN]}{_origin(task, tasks)}"
-            for task, digest in record["data"].items()
-        ),
+        *(_input(name, digest[:SHOWN], tasks) for name, digest in record["data"].items()),
         f"settings {fingerprint(record['settings'])[:SHOWN]}, seed {record['seed']}",
         f"code lydite {record['lydite']} {record.get('code', '')[:SHOWN]}".rstrip(),
     ]
@@ -96,6 +104,13 @@ def _node(
             f"left {made['kept']} of {made['sampled']} samples, of {made['problems']} problems"
         )
     return Node(name, f"{title} {record['fingerprint'][:SHOWN]}", tuple(lines))
+
+
+def _input(name: str, digest: str, tasks: Mapping[str, Any]) -> str:
+    """A task, or what a stage took from an earlier one."""
+    if name.startswith(("rollouts of ", "teacher ")) and name not in tasks:
+        return f"{name} {digest}"
+    return f"data {name} {digest}{_origin(name, tasks)}"
 
 
 def _origin(task: str, tasks: Mapping[str, Any]) -> str:

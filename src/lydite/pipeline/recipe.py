@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
 from lydite.pipeline.heldout import EvalConfig
+from lydite.pipeline.stages.distill import DistillStage
 from lydite.pipeline.stages.preference import PreferenceStage
 from lydite.pipeline.stages.rejection import RejectionSamplingStage
 from lydite.pipeline.stages.rl import RLStage
@@ -25,7 +26,7 @@ from lydite.verify.verifier import VerifierConfig
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 AnyStage = Annotated[
-    SFTStage | RLStage | RejectionSamplingStage | PreferenceStage,
+    SFTStage | RLStage | RejectionSamplingStage | PreferenceStage | DistillStage,
     Field(discriminator="kind"),
 ]
 """Every kind of stage, by its ``kind``."""
@@ -95,6 +96,10 @@ class Recipe(Config):
                 if stage.start_from in names:
                     wrong = f"stage {stage.start_from!r} leaves a dataset, not a model"
                 raise ValueError(f"stages.{index}.start_from: {wrong}; one of {', '.join(models)}")
+            if stage.model is not None and stage.start_from is not None:
+                raise ValueError(
+                    f"stages.{index}.model: start_from names a model too; keep one of them"
+                )
             for task in stage.uses:
                 self._check_sources(index, task)
             try:
@@ -135,6 +140,16 @@ class Recipe(Config):
                     f"stages.{index}.task: {task!r} holds answers to imitate, and only an "
                     "sft stage can; name the task that was sampled"
                 )
+
+    def models(self) -> dict[str, ModelConfig]:
+        """By stage, and `model`: the model that the stage's own descends from."""
+        found = {"model": self.model}
+        last = "model"
+        for stage in self.stages:
+            found[stage.name] = stage.model or found[stage.start_from or last]
+            if stage.leaves == "model":
+                last = stage.name
+        return found
 
     def parts_of(self, task: str) -> tuple[str, ...]:
         """The tasks that a mix is made of; of another task, itself."""

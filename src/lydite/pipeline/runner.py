@@ -14,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import lydite
 from lydite.config import UserError
-from lydite.model.loading import load_policy
+from lydite.model.loading import ModelConfig, load_frozen, load_policy, load_prompting
 from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact, Lineage, begin, fingerprint, load_artifact
 from lydite.pipeline.device import dtype_of, pick_device
-from lydite.pipeline.folder import RunFolder, resolved, write_json
+from lydite.pipeline.folder import RunFolder, write_json
 from lydite.pipeline.problems import load_tasks, made_task, problems_of
 from lydite.pipeline.recipe import Recipe, check_tasks, verified_tasks
 from lydite.pipeline.stages.stage import At, Stage
@@ -135,8 +136,7 @@ class _Run:
     def execute(self) -> Finished:
         """Every stage in order, those that are done skipped."""
         self._announce()
-        root = Artifact(fingerprint(resolved(self._recipe)["model"]), Path(self._recipe.model.path))
-        self._artifacts["model"] = root
+        self._artifacts["model"] = _root(self._recipe.model)
         last = "model"
         files: dict[str, Path] = {}
         for stage in self._recipe.stages:
@@ -194,7 +194,8 @@ class _Run:
             if task not in self._tasks:
                 self._tasks[task] = made_task(self._recipe, task, self._tasks, self._dataset)
                 self._note(self._tasks[task])
-        lineage = self._lineage(stage, self._artifacts[parent])
+        origin = self._artifacts[parent] if stage.model is None else _root(stage.model)
+        lineage = self._lineage(stage, origin)
         home = self._folder.stage(stage.name)
         done = load_artifact(home, lineage)
         if done is not None:
@@ -204,11 +205,11 @@ class _Run:
         # A stage that is done again outdates the run's model.
         shutil.rmtree(self._folder.model, ignore_errors=True)
         begin(self._folder.checkpoints(stage.name), lineage)
-        artifact = stage.run(self._at(stage, parent, lineage))
+        artifact = stage.run(self._at(stage, parent, origin, lineage))
         self._log_done(stage.name, home)
         return artifact
 
-    def _at(self, stage: Stage, parent: str, lineage: Lineage) -> At:
+    def _at(self, stage: Stage, parent: str, origin: Artifact, lineage: Lineage) -> At:
         names = [each.name for each in self._recipe.stages]
         before = self._recipe.stages[: names.index(stage.name)]
         return At(
@@ -220,11 +221,12 @@ class _Run:
             judge=self._judge,
             device=self._device,
             lineage=lineage,
-            parent=self._artifacts[parent],
-            parent_name=parent,
+            parent=origin,
+            parent_name=parent if stage.model is None else "model",
             artifacts=dict(self._artifacts),
-            earlier=sum(bool(each.verified) for each in before),
-            load=lambda: self._load(self._artifacts[parent], fresh=parent == "model"),
+            earlier=sum(each.draws for each in before),
+            load=lambda: self._load(stage, parent),
+            load_frozen=self._load_frozen,
         )
 
     def _dataset(self, stage: str) -> Path:
@@ -244,19 +246,31 @@ class _Run:
                 "device": self._device,
             },
             parent=parent.fingerprint,
-            data={**data, **stage.inputs(self._folder.samples)},
+            data={**data, **stage.inputs(self._folder.samples, self._artifacts)},
             seed=self._recipe.seed,
         )
 
-    def _check_fit(self, policy: Policy) -> None:
-        """Once: what does not fit in a later stage is said before this one takes hours."""
-        if not self._fits:
-            for stage in self._recipe.stages:
-                for task in stage.uses:
-                    # What is sampled in the run fits: it was sampled within the context.
-                    if not self._recipe.waits(task):
-                        stage.fit(policy, self._tasks[task].problems)
-            self._fits = True
+    def _check_fit(self, policy: Policy, origin: ModelConfig) -> None:
+        """Once: what does not fit in a later stage is said before this one takes hours. ``origin``
+        is the model that the policy descends from.
+        """
+        if self._fits:
+            return
+        self._fits = True
+        models = self._recipe.models()
+        loaded = [(origin, policy)]
+        policies: dict[str, Policy] = {}
+        for name, config in models.items():
+            same = next((each for known, each in loaded if known == config), None)
+            policies[name] = same or load_prompting(config)
+            if same is None:
+                loaded.append((config, policies[name]))
+        for stage in self._recipe.stages:
+            stage.check_models(policies[stage.name], policies)
+            for task in stage.uses:
+                # What is sampled in the run fits: it was sampled within the context.
+                if not self._recipe.waits(task):
+                    stage.fit(policies[stage.name], self._tasks[task].problems)
 
     def _events_of(self, stage: str) -> list[Event]:
         return [event for event in read_events(self._folder.events) if event.stage == stage]
@@ -272,24 +286,25 @@ class _Run:
             StageDone(stage=stage, step=steps, steps=steps, seconds=seconds, artifact=str(home))
         )
 
-    def _load(self, parent: Artifact, fresh: bool) -> Policy:
-        """The starting weights. Always from disk, so that a resumed run starts from the very same
-        ones.
+    def _settings(self, name: str) -> ModelConfig:
+        """How the model is loaded that a stage left, or the recipe's. Always from disk, so that a
+        resumed run starts from the very same weights.
         """
-        config = self._recipe.model
-        if not fresh:
-            config = config.model_copy(
-                update={
-                    "path": str(parent.model),
-                    "init": {},
-                    "vocabulary": None,
-                    "tokenizer": None,
-                    "dtype": dtype_of(config),
-                }
-            )
-        policy = load_policy(config, self._device, self._recipe.seed)
-        self._check_fit(policy)
+        config = self._recipe.models()[name]
+        if name == "model":
+            return config
+        path = str(self._artifacts[name].model)
+        gone: dict[str, Any] = {"init": {}, "vocabulary": None, "tokenizer": None}
+        return config.model_copy(update={"path": path, **gone, "dtype": dtype_of(config)})
+
+    def _load(self, stage: Stage, parent: str) -> Policy:
+        settings = stage.model or self._settings(parent)
+        policy = load_policy(settings, self._device, self._recipe.seed)
+        self._check_fit(policy, self._recipe.models()[stage.name])
         return policy
+
+    def _load_frozen(self, name: str) -> Policy:
+        return load_frozen(self._settings(name), self._device, self._recipe.seed)
 
     def _summarise(self) -> tuple[StageSummary, ...]:
         stages = summarise(read_events(self._folder.events))
@@ -302,6 +317,11 @@ class _Run:
             },
         )
         return stages
+
+
+def _root(settings: ModelConfig) -> Artifact:
+    """A model that no stage left."""
+    return Artifact(fingerprint(settings.model_dump(mode="json")), Path(settings.path))
 
 
 def _copy_model(source: Path, target: Path) -> None:

@@ -37,7 +37,8 @@ class TaskScore:
 @dataclass(frozen=True, slots=True)
 class StageSummary:
     """One stage. ``scores`` is empty when nothing is held out, and where a stage leaves the model
-    as it is; ``dataset`` is what such a stage made.
+    as it is; ``dataset`` is what such a stage made. ``flops`` are those of its steps, evaluation
+    left out; 0 where they were not counted.
     """
 
     name: str
@@ -46,6 +47,7 @@ class StageSummary:
     steps: int
     scores: dict[str, TaskScore]
     dataset: DatasetMade | None = None
+    flops: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """As in ``summary.json``."""
@@ -54,6 +56,7 @@ class StageSummary:
             "kind": self.kind,
             "seconds": round(self.seconds, 2),
             "steps": self.steps,
+            **({"flops": self.flops} if self.flops else {}),
             "eval": {task: score.as_json() for task, score in self.scores.items()},
             **({} if self.dataset is None else {"dataset": _dataset(self.dataset)}),
         }
@@ -93,4 +96,6 @@ def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
     seconds = done.seconds if done else sum(e.metrics.get("seconds", 0.0) for e in steps)
     dataset = next((e for e in events if isinstance(e, DatasetMade)), None)
     last = max((e.step for e in steps), default=0)
-    return StageSummary(start.stage, start.stage_kind, seconds, last, scores, dataset)
+    # A step that a resumed run did again counts once.
+    flops = sum({e.step: e.metrics.get("flops", 0.0) for e in steps}.values())
+    return StageSummary(start.stage, start.stage_kind, seconds, last, scores, dataset, flops)

@@ -15,6 +15,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
@@ -146,12 +147,14 @@ class PreferenceTrainer:
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = optimizer.step(lr)
         tokens = sum(pair.tokens for pair in batch)
+        passes = 1 + BACKWARD + (0 if references is None else 1)
         figures = {
             **metrics.means(),
             "lr": lr,
             "grad_norm": norm,
             "tokens": float(tokens),
             "tokens_per_second": tokens / (time.perf_counter() - began),
+            "flops": passes * flops_per_token(self.policy.model) * tokens,
         }
         return StepResult(figures, warnings=self._notes if step == 0 else ())
 

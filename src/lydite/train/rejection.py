@@ -57,8 +57,11 @@ class RejectionSampler:
         prompts: Sequence[Prompt],
         noise_step: int = 0,
         fail_rate: float = 0.1,
+        flops: float = 0.0,
     ) -> None:
-        """``fail_rate`` is the share of undecided verdicts past which the run stops."""
+        """``fail_rate`` is the share of undecided verdicts past which the run stops; ``flops`` are
+        what a token costs the engine (0: unknown).
+        """
         self.config = config
         self.total = config.total_steps(len(prompts))
         self._engine = engine
@@ -66,6 +69,7 @@ class RejectionSampler:
         self._prompts = prompts
         self._noise_step = noise_step
         self._fail_rate = fail_rate
+        self._flops = flops
 
     @property
     def finished(self) -> bool:
@@ -100,10 +104,12 @@ class RejectionSampler:
         ]
         rewards = [torch.tensor(group.rewards, dtype=torch.float64) for group in groups]
         tokens = sum(len(c.token_ids) for group in completions for c in group)
+        flops = self._flops * (tokens + sum(len(prompt.token_ids) for prompt in prompts))
         metrics = {
             **reward_metrics([Scored(g, r, r) for g, r in zip(groups, rewards, strict=True)]),
             "tokens": float(tokens),
             "tokens_per_second": tokens / (time.perf_counter() - began),
+            **({"flops": flops} if flops else {}),
             **clock.seconds,
         }
         nothing = [float("nan")] * samples

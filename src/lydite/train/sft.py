@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.render import render_conversation, render_example
 from lydite.model.scoring import score
@@ -121,6 +122,7 @@ class SFTTrainer:
                 "grad_norm": norm,
                 "tokens": float(tokens),
                 "tokens_per_second": rate,
+                "flops": (1 + BACKWARD) * flops_per_token(self.policy.model) * tokens,
             }
         )
 

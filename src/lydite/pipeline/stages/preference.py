@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -99,7 +99,7 @@ class PreferenceStage(TaskStage, PreferenceConfig):
         rows = engine.max_rows * self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
         return Workload(rows, self.tokens_per_micro_batch, reference=not self.reference_free)
 
-    def inputs(self, samples: Path) -> dict[str, str]:
+    def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
         if not isinstance(self.pairs, StagePairs):
             return {}
         files = rollout_files(self.name, self.pairs, samples)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar, Literal
 
+from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact
@@ -67,6 +68,7 @@ class RejectionSamplingStage(TaskStage, RejectionConfig):
             at.prompts(policy, self.task),
             at.noise_step,
             at.recipe.verifier.limits.fail_rate,
+            flops_per_token(policy.model),
         )
         at.started(self.kind, sampler.total)
         # Of sampling a checkpoint is but the step, and a step can take minutes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
@@ -18,7 +19,6 @@ from lydite.train.learner import Learner
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.train.rl_config import RLConfig
 from lydite.types import Problem
-from lydite.verify.settings import reward_names
 
 
 class RLStage(TaskStage, RLConfig):
@@ -63,19 +63,14 @@ class RLStage(TaskStage, RLConfig):
         objective = self.build_objective()
         reference = Reference(policy) if objective.needs_reference else None
         critic = self.build_critic(policy)
-        verifier = at.recipe.verifier
         parts = RLParts(
             engine,
             at.verifier,
             Learner(policy, self.optimizer, self.update, reference, critic),
             objective,
-            verifier.limits.fail_rate,
-            {
-                name: reward.weight
-                for name, reward in zip(
-                    reward_names(verifier.rewards), verifier.rewards, strict=True
-                )
-            },
+            at.recipe.verifier.limits.fail_rate,
+            at.reward_weights,
+            flops=flops_per_token(policy.model),
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)

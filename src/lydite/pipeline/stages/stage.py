@@ -15,6 +15,7 @@ from pydantic import Field
 
 from lydite.config import Config
 from lydite.model.estimate import Workload
+from lydite.model.loading import ModelConfig
 from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.artifact import Artifact, Lineage
@@ -28,6 +29,7 @@ from lydite.train.evaluate import Prompt
 from lydite.train.loop import LoopSettings
 from lydite.train.rl import STEPS_APART
 from lydite.types import Problem, Verifier
+from lydite.verify.settings import reward_names
 from lydite.watch.events import EventLog, StageStarted
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ class Stage(Config):
         description="Stage whose model it starts from, or `model`; null: the last stage before it "
         "that left a model.",
     )
+    model: ModelConfig | None = Field(
+        None,
+        description="A model of its own to start from, such as a smaller student; stages that "
+        "start from this one go on with it. Null: as `start_from` says.",
+    )
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -65,9 +72,14 @@ class Stage(Config):
     @property
     def verified(self) -> tuple[str, ...]:
         """Those of them that it samples answers to and has verified. Such a stage leaves its
-        rollouts under its own name, and draws with noise of its own.
+        rollouts under its own name.
         """
         return ()
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws with noise of its own."""
+        return bool(self.verified)
 
     def check(self, earlier: Sequence[Stage]) -> None:
         """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""
@@ -77,6 +89,16 @@ class Stage(Config):
 
     def check_task(self, task: str, problems: Sequence[Problem]) -> None:
         """Whether the problems of a task have what it takes. Raises ``UserError``."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Earlier stages (`model`: the recipe's) whose models it works with beside its own."""
+        return ()
+
+    def check_models(self, policy: Policy, others: Mapping[str, Policy]) -> None:
+        """Whether the model it works on goes with those that it takes, by name. None of them may
+        have weights. Raises ``UserError``.
+        """
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         """Tokens of the longest sequence it makes of these. The policy may have no weights.
@@ -102,9 +124,10 @@ class Stage(Config):
         """What it asks of the machine's memory."""
         return Workload(0, 0)
 
-    def inputs(self, samples: Path) -> dict[str, str]:
+    def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
         """SHA-256 by name of what it follows from beside its tasks and the artifact it starts
-        from; ``samples`` is where the run's rollouts lie. Raises ``UserError``.
+        from; ``samples`` is where the run's rollouts lie, ``artifacts`` are those of earlier
+        stages. Raises ``UserError``.
         """
         return {}
 
@@ -130,7 +153,8 @@ class At:
     """Where a stage stands: the run it is part of, and the artifact it starts from.
 
     ``earlier`` counts the stages before it that sample, whose noise must not be drawn again;
-    ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from.
+    ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from,
+    ``load_frozen`` that of an earlier stage by name (`model` is the recipe's), not to be trained.
     """
 
     recipe: Recipe
@@ -146,6 +170,7 @@ class At:
     artifacts: Mapping[str, Artifact]
     earlier: int
     load: Callable[[], Policy]
+    load_frozen: Callable[[str], Policy]
 
     @property
     def name(self) -> str:
@@ -160,6 +185,12 @@ class At:
     def noise_step(self) -> int:
         """The policy step that addresses the noise of the stage's first samples."""
         return self.earlier * STEPS_APART
+
+    @property
+    def reward_weights(self) -> dict[str, float]:
+        """Of the recipe's rewards, by name."""
+        rewards = self.recipe.verifier.rewards
+        return {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)}
 
     def problems(self, task: str) -> tuple[Problem, ...]:
         return self.tasks[task].problems

@@ -1,0 +1,154 @@
+"""On-policy distillation as a stage. To imitate a teacher's verified answers instead, sample them
+by a `rejection_sampling` stage of the teacher and show them to the student by an `sft` stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from lydite.config import UserError
+from lydite.model.compute import flops_per_token
+from lydite.model.estimate import Workload
+from lydite.model.loading import load_frozen, load_prompting
+from lydite.model.policy import Policy
+from lydite.model.reference import Reference
+from lydite.pipeline.artifact import Artifact
+from lydite.pipeline.fit import longest_sampled
+from lydite.pipeline.stages.stage import At, Checks, Finding, Stage, TaskStage
+from lydite.pipeline.stages.training import train
+from lydite.pipeline.teachers import StageTeacher, TeacherField
+from lydite.rollout.engine import EngineConfig
+from lydite.rollout.teacher import LocalTeacher, check_same_tokens
+from lydite.train.distill import DistillConfig, Tutor, Unverified
+from lydite.train.imitation import Imitation
+from lydite.train.learner import Learner
+from lydite.train.rl import RLParts, RLTrainer
+from lydite.types import Problem
+
+
+class DistillStage(TaskStage, DistillConfig):
+    """On-policy distillation: the student answers, and a teacher says of every token how likely it
+    was.
+    """
+
+    kind: Literal["distill"]
+    teacher: TeacherField = Field(
+        description="Who scores the student's tokens: the name of an earlier stage, or a mapping."
+    )
+
+    @property
+    def verified(self) -> tuple[str, ...]:
+        return (self.task,) if self.verify else ()
+
+    @property
+    def draws(self) -> bool:
+        return True
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        return (self.teacher.stage,) if isinstance(self.teacher, StageTeacher) else ()
+
+    def check(self, earlier: Sequence[Stage]) -> None:
+        if not isinstance(self.teacher, StageTeacher):
+            return
+        models = ["model", *(each.name for each in earlier if each.leaves == "model")]
+        if self.teacher.stage not in models:
+            raise ValueError(
+                f"teacher.stage: no earlier stage {self.teacher.stage!r} that leaves a model; one "
+                f"of {', '.join(models)}"
+            )
+
+    def check_models(self, policy: Policy, others: Mapping[str, Policy]) -> None:
+        teacher = (
+            others[self.teacher.stage]
+            if isinstance(self.teacher, StageTeacher)
+            else load_prompting(self.teacher.settings)
+        )
+        check_same_tokens(policy.tokenizer, teacher.tokenizer, f"stages.{self.name}.teacher")
+
+    def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
+        setting = f"stages.{self.name}.sampling.max_tokens"
+        return longest_sampled(policy, problems, self.sampling.max_tokens, setting)
+
+    def settings_checks(self) -> Checks:
+        yield f"distillation of {self.name}", self._explain
+
+    def _explain(self) -> Finding:
+        per_step = self.prompts_per_step * self.group_size
+        kind = "estimated from sampled tokens" if self.kl == "sampled" else "over the vocabulary"
+        rewards = f", rewards weigh {self.reward_weight:g}" if self.reward_weight else ""
+        return (
+            f"KL to {self._teacher_name}, {kind}{rewards}; {self.prompts_per_step} prompts × "
+            f"{self.group_size} = {per_step} completions a step",
+            (),
+        )
+
+    @property
+    def _teacher_name(self) -> str:
+        if isinstance(self.teacher, StageTeacher):
+            return f"the model of {self.teacher.stage}"
+        return self.teacher.path
+
+    def workload(self, engine: EngineConfig) -> Workload:
+        rows = min(engine.max_rows, self.prompts_per_step * self.group_size)
+        return Workload(
+            rows * self.sampling.max_tokens,
+            self.update.tokens_per_micro_batch,
+            reference=self.build_objective().needs_reference,
+        )
+
+    def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
+        if isinstance(self.teacher, StageTeacher):
+            return {f"teacher {self.teacher.stage}": artifacts[self.teacher.stage].fingerprint}
+        return {}
+
+    def run(self, at: At) -> Artifact:
+        policy = at.load()
+        teacher = self._load_teacher(at, policy)
+        exact = self.kl == "exact"
+        imitation = Imitation(teacher, self.coefficient, self.beta) if exact else None
+        scores = LocalTeacher(
+            teacher, self.sampling.temperature, self.update.tokens_per_micro_batch
+        )
+        tutor = Tutor(self, None if exact else scores, flops_per_token(teacher.model))
+        objective = self.build_objective()
+        reference = Reference(policy) if objective.needs_reference else None
+        learner = Learner(policy, self.optimizer, self.update, reference, imitation=imitation)
+        engine = at.engine(policy)
+        parts = RLParts(
+            engine,
+            at.verifier if self.verify else Unverified(),
+            learner,
+            objective,
+            at.recipe.verifier.limits.fail_rate if self.verify else 1.0,
+            at.reward_weights,
+            tutor,
+            flops_per_token(policy.model),
+        )
+        prompts = at.prompts(policy, self.task)
+        trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)
+        return train(at, self.kind, trainer, policy, engine)
+
+    def _load_teacher(self, at: At, student: Policy) -> Policy:
+        """
+        Raises:
+            UserError: it cannot be loaded, its tokens are others, or its context is too short.
+        """
+        if isinstance(self.teacher, StageTeacher):
+            teacher = at.load_frozen(self.teacher.stage)
+        else:
+            teacher = load_frozen(self.teacher.settings, at.device, at.recipe.seed)
+        where = f"stages.{self.name}.teacher"
+        check_same_tokens(student.tokenizer, teacher.tokenizer, where)
+        longest = self.fit(student, at.problems(self.task))
+        if longest > teacher.context:
+            raise UserError(
+                f"{where}: its context of {teacher.context} tokens is shorter than a prompt with "
+                f"{self.sampling.max_tokens} sampled tokens ({longest}); lower "
+                f"stages.{self.name}.sampling.max_tokens"
+            )
+        return teacher
