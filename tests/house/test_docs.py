@@ -129,13 +129,18 @@ def test_the_stages_and_filters_that_the_docs_list_are_all_there_are() -> None:
 
     page = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
     kinds = Recipe.model_json_schema()["properties"]["stages"]["items"]["discriminator"]["mapping"]
-    stages, filters, pairs = re.split(r"^## (?:Rejection|Preference) .*$", page, flags=re.MULTILINE)
+    stages, *parts = re.split(r"^## ", page, flags=re.MULTILINE)
+    filters, pairs = (
+        next(part for part in parts if part.startswith(name))
+        for name in ("Rejection", "Preference")
+    )
     rows = re.findall(r"^\| `(\w+)`", stages, re.MULTILINE)
     assert rows[0] == "kind" and set(rows[1:]) == set(kinds) and len(rows) == len(kinds) + 1
     named = [name for name in FilterConfig.model_fields if name != "prefer"]
     assert re.findall(r"^\| `(\w+)`", filters, re.MULTILINE) == named
     sources = {"sampled", "stage", "task"}
     assert set(re.findall(r"^\| `(\w+)`", pairs, re.MULTILINE)) == sources
+    page += (ROOT / "docs" / "distillation.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     for block in blocks:
         validate(Recipe, {"model": {"path": "some/model"}, **yaml.safe_load(block)})
