@@ -64,6 +64,13 @@ class ThinkingBudget:
     per_sample: bool = False
     phrase: str | None = None
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest; of a range, its ends tell."""
+        tokens = self.tokens
+        ends = (tokens[0], tokens[-1]) if isinstance(tokens, range) else tokens
+        return min(ends), max(ends)
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:

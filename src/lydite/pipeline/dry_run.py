@@ -220,8 +220,8 @@ def _sampled(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
 
 
 def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> Finding:
-    limit = recipe.evaluation.sampling.max_tokens
-    most = longest_sampled(prompting, data.problems, limit, "evaluation.sampling.max_tokens")
+    sampling = recipe.evaluation.sampling
+    most = longest_sampled(prompting, data.problems, sampling, "evaluation.sampling")
     return f"at most {most} tokens with the completion", ()
 
 

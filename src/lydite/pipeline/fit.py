@@ -9,7 +9,9 @@ from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.pairs import PairsConfig, StagePairs, TaskPairs, rollout_files
-from lydite.types import Problem
+from lydite.rollout.budget import check_budgets
+from lydite.train.evaluate import SamplingConfig
+from lydite.types import Problem, Request
 
 
 def check_worked(task: str, problems: Sequence[Problem]) -> None:
@@ -41,17 +43,23 @@ def check_pairs(stage: str, task: str, pairs: PairsConfig, problems: Sequence[Pr
 
 
 def longest_sampled(
-    policy: Policy, problems: Sequence[Problem], max_tokens: int, setting: str
+    policy: Policy, problems: Sequence[Problem], sampling: SamplingConfig, place: str
 ) -> int:
-    """Tokens of the longest prompt with a completion of ``max_tokens``, which ``setting`` says.
+    """Tokens of the longest prompt with a completion drawn so; ``place`` is where the recipe says
+    how.
 
     Raises:
-        UserError: a prompt cannot be rendered, or passes the context with its completion.
+        UserError: a prompt cannot be rendered, or passes the context with its completion, or a
+            thinking budget cannot be kept.
     """
-    found = max(len(render_prompt(policy, p)) for p in problems) + max_tokens
+    params = sampling.params()
+    requests = [Request(p.id, render_prompt(policy, p), 1, params) for p in problems]
+    if params.thinking is not None:
+        check_budgets(policy.tokenizer, requests, place)
+    found = max(len(request.prompt_ids) for request in requests) + params.max_tokens
     if found > policy.context:
         raise UserError(
-            f"{setting}: the longest prompt and {max_tokens} tokens make {found}, more than the "
-            f"context of {policy.context}; lower it or raise model.context"
+            f"{place}.max_tokens: the longest prompt and {params.max_tokens} tokens make {found}, "
+            f"more than the context of {policy.context}; lower it or raise model.context"
         )
     return found

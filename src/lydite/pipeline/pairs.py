@@ -20,9 +20,12 @@ from lydite.pipeline.mining import Candidate, ChoiceConfig, Chosen, Mined, mine
 from lydite.train.evaluate import Prompt, SamplingConfig
 from lydite.train.preference import Pair
 from lydite.train.scored import check_failures
-from lydite.types import Engine, Group, Outcome, Problem, Request, Verifier
+from lydite.types import Completion, Engine, Group, Outcome, Problem, Request, Verifier
 from lydite.watch.files import encodable, write_atomic
 from lydite.watch.samples import read_samples, samples_of, write_samples
+
+CUT = "answers that a thinking budget cut"
+"""What is injected is nothing that the model said, and a pair has no mask to leave it out."""
 
 
 class TaskPairs(Config):
@@ -128,6 +131,9 @@ def stage_pairs(
         if row.problem_id not in known:
             dropped["answers to problems that are not in the task"] += 1
             continue
+        if row.cut:
+            dropped[CUT] += 1
+            continue
         finished = row.finish != "length"
         try:
             ids = completion_ids(policy, known[row.problem_id], row.completion, finished)
@@ -182,10 +188,17 @@ def sampled_pairs(
                 c.text, c.token_ids, v.outcome, c.finish != "length", f"{stage} sample {c.sample}"
             )
             for c, v in zip(group.completions, group.verdicts, strict=True)
+            if not _cut(c)
         ]
         for group in groups
     }
-    return mine(answers, pairs, seed)
+    mined = mine(answers, pairs, seed)
+    cut = sum(_cut(c) for group in groups for c in group.completions)
+    return Mined(mined.pairs, {**mined.dropped, **({CUT: cut} if cut else {})})
+
+
+def _cut(completion: Completion) -> bool:
+    return completion.thought is not None and completion.thought.cut
 
 
 def as_tokens(mined: Mined, prompts: Sequence[Prompt]) -> list[Pair]:

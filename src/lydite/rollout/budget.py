@@ -169,18 +169,18 @@ class Tags:
         stand for it.
         """
         if must:
-            check_encodable(self._tokenizer, phrase, "sampling.budget_phrase")
+            check_encodable(self._tokenizer, phrase, "budget_phrase")
         ids = self._encode(phrase + CLOSE)
         if self._says(ids, phrase.strip()):
             return ids
         if phrase and must:
             raise UserError(
-                f"sampling.budget_phrase: the tokenizer has no tokens for {phrase!r}; say it in "
+                f"budget_phrase: the tokenizer has no tokens for {phrase!r}; say it in "
                 "others, or set it to ''"
             )
         if not self._says(self._ids[CLOSE], ""):
             raise UserError(
-                f"sampling.thinking_budget: the tokenizer has no tokens for {CLOSE}, so a thought "
+                f"thinking_budget: the tokenizer has no tokens for {CLOSE}, so a thought "
                 "cannot be ended; leave the budget out"
             )
         return self._ids[CLOSE]
@@ -195,12 +195,28 @@ class Tags:
     def _check_room(self, request: Request, plan: Plan) -> None:
         budget = request.params.thinking
         assert budget is not None
-        most = max(budget.tokens)
+        most = budget.bounds[1]
         ending = len(plan.injection(most)) + (0 if plan.opened else len(self._ids[OPEN]))
         need = most + ending + 1
         if need > request.params.max_tokens:
             raise UserError(
-                f"sampling.thinking_budget: {most} tokens of thought and {ending} around it leave "
+                f"thinking_budget: {most} tokens of thought and {ending} around it leave "
                 f"no room for an answer in max_tokens {request.params.max_tokens}; raise "
                 f"max_tokens to {need} at least, or lower the budget"
             )
+
+
+def check_budgets(
+    tokenizer: PreTrainedTokenizerBase, requests: Sequence[Request], place: str
+) -> None:
+    """Whether the budgets of these requests can be kept, to be known before any is sent.
+
+    Raises:
+        UserError: see :meth:`Tags.plan`; ``place`` is where the recipe says how to sample.
+    """
+    tags = Tags(tokenizer)
+    try:
+        for request in requests:
+            tags.plan(request)
+    except UserError as error:
+        raise UserError(f"{place}.{error}") from None

@@ -121,8 +121,7 @@ def _check_params(params: SamplingParams) -> None:
         ("stop", all(params.stop), "strings with at least one character"),
         (
             "thinking",
-            params.thinking is None
-            or (params.thinking.tokens and min(params.thinking.tokens) >= 0),
+            params.thinking is None or (params.thinking.tokens and params.thinking.bounds[0] >= 0),
             "a budget of 0 tokens or more",
         ),
     ):

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from lydite.config import Config
+from lydite.rollout.budget import CLOSE, OPEN
 from lydite.train.answers import sample_and_verify
 from lydite.types import (
     Completion,
@@ -19,6 +21,7 @@ from lydite.types import (
     Problem,
     Request,
     SamplingParams,
+    ThinkingBudget,
     Verdict,
     Verifier,
 )
@@ -28,10 +31,51 @@ from lydite.watch.samples import Sample, samples_of
 UNDECIDED = frozenset({Outcome.CRASHED, Outcome.UNGRADABLE})
 
 
+class BudgetConfig(Config):
+    """Thinking budgets to draw from, all equally likely: a model trained with them learns to make
+    the most of whatever it gets. Give `choices`, or `low` and `high`.
+
+    Budgets are addressed like all noise, by seed, problem and step, so a resumed run draws the same
+    ones. The completions of a prompt share one: a group then compares like with like, and no
+    completion is praised for the luck of a larger budget.
+    """
+
+    choices: tuple[int, ...] = Field(
+        (), description="Budgets in tokens; a number or a list stands for a record with these."
+    )
+    low: int | None = Field(None, ge=0, description="Smallest budget of a range.")
+    high: int | None = Field(None, ge=0, description="Largest budget of a range.")
+    per: Literal["prompt", "sample"] = Field(
+        "prompt",
+        description="`prompt`: all completions of a prompt in a step share one; `sample`: each "
+        "draws its own.",
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        low, high = self.low, self.high
+        if bool(self.choices) == (low is not None or high is not None):
+            raise ValueError("give choices, or low and high")
+        if not self.choices and (low is None or high is None or low > high):
+            raise ValueError("give low and high, the lower one first")
+        if any(budget < 0 for budget in self.choices):
+            raise ValueError("choices: a budget is 0 tokens or more")
+        return self
+
+    @property
+    def tokens(self) -> tuple[int, ...] | range:
+        """What is drawn from."""
+        if self.low is None or self.high is None:
+            return self.choices
+        return range(self.low, self.high + 1)
+
+
 class SamplingConfig(Config):
     """How completions are drawn."""
 
-    max_tokens: int = Field(512, ge=1, description="Most tokens in a completion.")
+    max_tokens: int = Field(
+        512, ge=1, description="Most tokens in a completion, with those that a budget injects."
+    )
     temperature: float = Field(
         1.0, ge=0, description="Divides the logits; 0 takes the likeliest token."
     )
@@ -46,10 +90,56 @@ class SamplingConfig(Config):
         description="Drop tokens below this share of the likeliest one's probability.",
     )
     stop: tuple[str, ...] = Field((), description="Texts that end a completion.")
+    thinking_budget: BudgetConfig | None = Field(
+        None,
+        description="Tokens after which a thought is ended by force and the answer follows: a "
+        "number (0: no thinking), or several to draw from, as a list or a record. What is "
+        "injected is out of the loss. Null: no limit but `max_tokens`.",
+    )
+    budget_phrase: str | None = Field(
+        None,
+        description="What is said for the model before the closing tag when its budget is used "
+        "up. Null: a sentence, or nothing where the tokenizer cannot write it; `''`: nothing.",
+    )
+
+    @field_validator("thinking_budget", mode="before")
+    @classmethod
+    def _short(cls, given: Any) -> Any:
+        """A number or a list stands for a record of choices."""
+        if isinstance(given, list | tuple):
+            return {"choices": given}
+        if isinstance(given, int) and not isinstance(given, bool):
+            return {"choices": [given]}
+        if given is None or isinstance(given, dict | BudgetConfig):
+            return given
+        raise ValueError(f"give a number of tokens, a list of them, or null (got {given!r})")
+
+    @model_validator(mode="after")
+    def _room(self) -> Self:
+        phrase, thinking = self.budget_phrase, self._thinking
+        if phrase is not None and thinking is None:
+            raise ValueError("budget_phrase: there is no thinking_budget; add one, or leave it out")
+        if phrase is not None and (OPEN in phrase or CLOSE in phrase):
+            raise ValueError(f"budget_phrase: {CLOSE} follows by itself; leave tags out")
+        # The tokens of the phrase are not known here; a closing tag and an answer are the least.
+        if thinking is not None and thinking.bounds[1] + 2 > self.max_tokens:
+            raise ValueError(
+                f"thinking_budget: {thinking.bounds[1]} leaves no room for an answer in max_tokens "
+                f"{self.max_tokens}; raise max_tokens, or lower the budget"
+            )
+        return self
+
+    @property
+    def _thinking(self) -> ThinkingBudget | None:
+        budget = self.thinking_budget
+        if budget is None:
+            return None
+        return ThinkingBudget(budget.tokens, budget.per == "sample", self.budget_phrase)
 
     def params(self) -> SamplingParams:
         """The record that engines take."""
-        return SamplingParams(**self.model_dump())
+        own = self.model_dump(exclude={"thinking_budget", "budget_phrase"})
+        return SamplingParams(**own, thinking=self._thinking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +177,8 @@ class Evaluation:
 
     @property
     def mean_length(self) -> float:
-        """Tokens per completion."""
-        return sum(len(a.completion.token_ids) for a in self.answers) / max(1, len(self.answers))
+        """Sampled tokens per completion."""
+        return sum(a.completion.sampled for a in self.answers) / max(1, len(self.answers))
 
     def samples(self, step: int) -> list[Sample]:
         """Every answer as a row for disk."""

@@ -106,7 +106,11 @@ class FilterConfig(Config):
 
     correct: bool = Field(True, description="Drop what is not correct.")
     reward_at_least: float | None = Field(None, description="Drop what has a lower reward.")
-    cut_off: bool = Field(True, description="Drop what reached `sampling.max_tokens`.")
+    cut_off: bool = Field(
+        True,
+        description="Drop what reached `sampling.max_tokens`, and what a thinking budget ended by "
+        "force: the words that it injected would be imitated.",
+    )
     format: FormatFilter | None = Field(None, description="Drop another structure; null is off.")
     language: LanguageFilter | None = Field(None, description="Drop another language; null is off.")
     repetition: RepetitionFilter | None = Field(
@@ -181,7 +185,7 @@ def _tests(config: FilterConfig) -> dict[str, Callable[[Sample], bool]]:
     if (least := config.reward_at_least) is not None:
         tests["reward"] = lambda s: s.reward is not None and s.reward >= least
     if config.cut_off:
-        tests["cut_off"] = lambda s: s.finish != "length"
+        tests["cut_off"] = lambda s: s.finish != "length" and not s.cut
     if (form := config.format) is not None:
         tests["format"] = lambda s: (
             malformed(s.completion, form.thinking, form.answer, form.opening) is None

@@ -103,8 +103,9 @@ class RejectionSampler:
             for prompt, drawn, said in zip(prompts, completions, verdicts, strict=True)
         ]
         rewards = [torch.tensor(group.rewards, dtype=torch.float64) for group in groups]
-        tokens = sum(len(c.token_ids) for group in completions for c in group)
-        flops = self._flops * (tokens + sum(len(prompt.token_ids) for prompt in prompts))
+        tokens = sum(c.sampled for group in completions for c in group)
+        run = sum(len(c.token_ids) for group in completions for c in group)
+        flops = self._flops * (run + sum(len(prompt.token_ids) for prompt in prompts))
         metrics = {
             **reward_metrics([Scored(g, r, r) for g, r in zip(groups, rewards, strict=True)]),
             "tokens": float(tokens),

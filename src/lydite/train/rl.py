@@ -148,9 +148,7 @@ class RLTrainer:
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
         left, whole = self._sampler.left, len(self._problems)
         retires = objective.group_filter.retire_at is not None
-        sampled = sum(
-            len(c.token_ids) for scored in collected.seen for c in scored.group.completions
-        )
+        sampled = sum(c.sampled for scored in collected.seen for c in scored.group.completions)
         metrics = {
             "entropy": sampled_entropy,  # until the update measures that of what it trains on
             **measured,
@@ -260,7 +258,7 @@ class RLTrainer:
         """Each problem's group, shaped."""
         groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
         check_failures([v for group in groups for v in group.verdicts], self._parts.fail_rate)
-        lengths = torch.tensor([[len(c.token_ids) for c in group.completions] for group in groups])
+        lengths = torch.tensor([[c.sampled for c in group.completions] for group in groups])
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
         shaped = self._parts.objective.shape_rewards(verified, lengths, self._params.max_tokens)
         return [Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
@@ -274,7 +272,7 @@ class RLTrainer:
             [[c.finish == "length" for c in s.group.completions] for s in kept]
         )
         verified = torch.stack([s.verified for s in kept])
-        lengths = torch.tensor([[len(c.token_ids) for c in s.group.completions] for s in kept])
+        lengths = torch.tensor([[c.sampled for c in s.group.completions] for s in kept])
         objective = self._parts.objective
         rewards, weights = torch.stack([s.shaped for s in kept]), None
         if self._parts.guide is not None and not self._parts.guide.uses_rewards:

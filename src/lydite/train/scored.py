@@ -12,7 +12,7 @@ from torch import Tensor
 from lydite.config import UserError
 from lydite.objective import group_filter
 from lydite.train.evaluate import UNDECIDED
-from lydite.types import Group, Outcome, Verdict
+from lydite.types import Completion, Group, Outcome, Verdict
 
 FEWEST_FAILURES = 3
 """Undecided verdicts in a round below which their share says nothing."""
@@ -107,12 +107,13 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     found = {
         "reward": _mean([v.reward for v in decided if v.reward is not None]),
         "accuracy": _mean([float(v.outcome is Outcome.CORRECT) for v in decided]),
-        "length": _mean([float(len(c.token_ids)) for c in completions]),
+        "length": _mean([float(c.sampled) for c in completions]),
         "truncated": _mean([float(c.finish == "length") for c in completions]),
         # Minus the mean log-probability of what was sampled: an unbiased estimate of the mean token
         # entropy.
         "entropy_sampled": -logprobs / max(1, tokens),
         "informative_groups": informative / max(1, len(scored)),
+        **budget_metrics(completions),
     }
     for outcome, count in Counter(v.outcome for v in verdicts).items():
         found[f"outcome_{outcome}"] = count / len(verdicts)
@@ -120,6 +121,23 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
         parts = [v.parts[name] for v in verdicts if v.parts.get(name) is not None]
         found[f"reward_{name}"] = _mean([part for part in parts if part is not None])
     return found
+
+
+def budget_metrics(completions: Sequence[Completion]) -> dict[str, float]:
+    """What completions made of their thinking budgets, empty where none had one: the share whose
+    thought was ended by force (``budget_hits``), and means per completion of the budget
+    (``thinking_budget``), of the tokens thought (``thinking_length``) and of those injected
+    (``injected``).
+    """
+    found = [(c, c.thought) for c in completions if c.thought is not None]
+    if not found:
+        return {}
+    return {
+        "budget_hits": _mean([float(thought.cut) for _, thought in found]),
+        "thinking_budget": _mean([float(thought.budget) for _, thought in found]),
+        "thinking_length": _mean([float(thought.tokens) for _, thought in found]),
+        "injected": _mean([float(len(c.token_ids) - c.sampled) for c, _ in found]),
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lydite.types import Group, Problem
+from lydite.types import Completion, Group, Problem
 from lydite.watch.files import encodable, write_atomic
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One completion. ``reward`` and ``advantage`` are ``None`` where the verifier could not
-    decide; where each token has its own, ``advantage`` is their mean. ``tokens`` counts the
-    completion's tokens; ``parts`` are the rewards that were combined, by name.
+    decide; where each token has its own, ``advantage`` is their mean. ``tokens`` counts those that
+    the model sampled; ``parts`` are the rewards that were combined, by name. ``budget`` and
+    ``thought`` are tokens, where there was a thinking budget; ``cut``: it ended the thought.
     """
 
     step: int
@@ -42,6 +43,9 @@ class Sample:
     tag: str = ""
     detail: str = ""
     parts: Mapping[str, float | None] = field(default_factory=dict)
+    budget: int | None = None
+    thought: int | None = None
+    cut: bool = False
 
 
 def samples_of(
@@ -64,15 +68,23 @@ def samples_of(
             answer=verdict.answer,
             reference=group.problem.reference,
             finish=completion.finish,
-            tokens=len(completion.token_ids),
+            tokens=completion.sampled,
             tag=group.problem.tag,
             detail=verdict.detail,
             parts=dict(verdict.parts),
+            **_thought(completion),
         )
         for completion, verdict, advantage in zip(
             group.completions, group.verdicts, advantages, strict=True
         )
     ]
+
+
+def _thought(completion: Completion) -> dict[str, Any]:
+    thought = completion.thought
+    if thought is None:
+        return {}
+    return {"budget": thought.budget, "thought": thought.tokens, "cut": thought.cut}
 
 
 def plain_prompt(problem: Problem) -> str:
@@ -124,6 +136,9 @@ _TYPES = {
     "step": "int64",
     "sample": "int64",
     "tokens": "int64",
+    "budget": "int64",
+    "thought": "int64",
+    "cut": "bool",
     "reward": "double",
     "advantage": "double",
 }

@@ -71,8 +71,7 @@ class DistillStage(TaskStage, DistillConfig):
         check_same_tokens(policy.tokenizer, teacher.tokenizer, f"stages.{self.name}.teacher")
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
-        setting = f"stages.{self.name}.sampling.max_tokens"
-        return longest_sampled(policy, problems, self.sampling.max_tokens, setting)
+        return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
 
     def settings_checks(self) -> Checks:
         yield f"distillation of {self.name}", self._explain

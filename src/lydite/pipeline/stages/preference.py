@@ -74,8 +74,9 @@ class PreferenceStage(TaskStage, PreferenceConfig):
             self.check_task(self.task, problems)
             answers = [(p, answer or "") for p in problems for answer in (p.worked, p.rejected)]
             return max(len(render_example(policy, p, answer)[0]) for p, answer in answers)
-        setting = f"stages.{self.name}.pairs.sampling.max_tokens"
-        return longest_sampled(policy, problems, pairs.sampling.max_tokens, setting)
+        return longest_sampled(
+            policy, problems, pairs.sampling, f"stages.{self.name}.pairs.sampling"
+        )
 
     def task_checks(self, problems: Sequence[Problem]) -> Checks:
         yield f"pairs of {self.name}", partial(self._count, problems)

@@ -35,8 +35,7 @@ class RejectionSamplingStage(TaskStage, RejectionConfig):
         self.filters.check()
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
-        setting = f"stages.{self.name}.sampling.max_tokens"
-        return longest_sampled(policy, problems, self.sampling.max_tokens, setting)
+        return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
 
     def task_checks(self, problems: Sequence[Problem]) -> Checks:
         yield f"samples of {self.name}", partial(self._drawn, problems)

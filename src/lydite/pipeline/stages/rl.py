@@ -31,8 +31,7 @@ class RLStage(TaskStage, RLConfig):
         return (self.task,)
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
-        setting = f"stages.{self.name}.sampling.max_tokens"
-        return longest_sampled(policy, problems, self.sampling.max_tokens, setting)
+        return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
 
     def settings_checks(self) -> Checks:
         yield f"objective of {self.name}", self._explain
