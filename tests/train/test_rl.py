@@ -83,14 +83,20 @@ class FakeLearner:
         pass
 
 
-def trainer(table, objective="grpo", prompts=None, size=4, fail_rate=0.5, earlier=0):
+def trainer(table, objective="grpo", prompts=None, size=4, earlier=0, **fakes):
+    """``fakes``: another verifier, ``fail_rate``, ``weights``."""
     problems = [Problem(name, name, (Message("user", name),), reference="1") for name in table]
     config = RLConfig(
         steps=5, prompts_per_step=prompts or len(table), group_size=size, objective=objective,
         sampling=SamplingConfig(max_tokens=10),
     )  # fmt: skip
     parts = RLParts(
-        FakeEngine(), FakeVerifier(table), FakeLearner(), config.build_objective(), fail_rate
+        FakeEngine(),
+        fakes.get("verifier", FakeVerifier)(table),
+        FakeLearner(),
+        config.build_objective(),
+        fakes.get("fail_rate", 0.5),
+        fakes.get("weights", {}),
     )
     shown = [Prompt(p, (1, 2)) for p in problems]
     return RLTrainer(config, parts, shown, seed=0, earlier=earlier), parts
@@ -238,9 +244,8 @@ class PartsVerifier(FakeVerifier):
 
 
 def test_gdpo_standardises_each_part_and_weighs_it():
-    rl, parts = trainer({"a": [1, 0, 0, 0], "b": [1, None, 0, 0]}, "gdpo")
-    rl._parts = replace(parts, verifier=PartsVerifier({"a": [1, 0, 0, 0], "b": [1, None, 0, 0]}),
-                        weights={"style": 0.5})  # fmt: skip
+    table = {"a": [1, 0, 0, 0], "b": [1, None, 0, 0]}
+    rl, parts = trainer(table, "gdpo", verifier=PartsVerifier, weights={"style": 0.5})
     rl.step(0)
     table = torch.tensor([[1.0, 0, 0, 0], [1, math.nan, 0, 0]], dtype=torch.float64)
     style = torch.tensor([[0.0, 10, 0, 10], [0, math.nan, 0, 10]], dtype=torch.float64)
@@ -272,8 +277,7 @@ def test_what_a_part_is_made_of_counts_with_it_and_what_does_not_apply_adds_noth
 
 
 def test_gdpo_takes_a_verifier_of_one_number():
-    rl, parts = trainer({"a": [1, 0, 0, 0]}, "gdpo")
-    rl._parts = replace(parts, verifier=OneNumber({"a": [1, 0, 0, 0]}))
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, "gdpo", verifier=OneNumber)
     rl.step(0)
     assert advantages(parts.learner.batches[0]) == [[1.732, -0.577, -0.577, -0.577]]
 

@@ -43,7 +43,8 @@ class Workload:
 
     ``cache_tokens`` is how many tokens rollout keeps keys and values of at once, ``train_tokens``
     the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference,
-    ``refreshed`` whether that is renewed; ``critic`` is the kind of PPO's, if there is one.
+    ``refreshed`` whether that is renewed; ``critic`` is the kind of PPO's, if there is one;
+    ``copies`` of the trained weights are kept where sampling runs beside training.
     """
 
     cache_tokens: int
@@ -51,6 +52,7 @@ class Workload:
     reference: bool = False
     refreshed: bool = False
     critic: Literal["model", "head"] | None = None
+    copies: int = 0
 
     def __or__(self, other: Workload) -> Workload:
         """What both fit in, one after the other."""
@@ -60,6 +62,7 @@ class Workload:
             self.reference or other.reference,
             self.refreshed or other.refreshed,
             max(self.critic, other.critic, key=_CRITICS.index),
+            max(self.copies, other.copies),
         )
 
 
@@ -74,15 +77,19 @@ class MemoryEstimate:
     optimizer: int
     reference: int
     critic: int
+    copies: int
     cache: int
     activations: int
 
     @property
     def total(self) -> int:
         """Bytes at the fullest moment. Engine and learner share weights; cache and activations take
-        turns, and so do the gradients and activations of policy and critic.
+        turns, unless sampling runs beside training, and so do the gradients and activations of
+        policy and critic.
         """
         resident = self.weights + self.gradients + self.optimizer + self.reference + self.critic
+        if self.copies:
+            return resident + self.copies + self.cache + self.activations
         return resident + max(self.cache, self.activations)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -99,6 +106,7 @@ class MemoryEstimate:
             ("AdamW", _size(self.optimizer)),
             *([("reference model", _size(self.reference))] if self.reference else []),
             *([("critic and its AdamW", _size(self.critic))] if self.critic else []),
+            *([("weights that sample", _size(self.copies))] if self.copies else []),
             ("keys and values in rollout", _size(self.cache)),
             ("activations in training", _size(self.activations)),
             ("in all, at most", _size(self.total)),
@@ -133,6 +141,7 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
         optimizer=sum(count * _adamw(size) for count, size in trained),
         reference=0 if not workload.reference else weights if config.lora is None else adapter,
         critic=_critic(model, workload.critic),
+        copies=workload.copies * sum(count * size for count, size in trained),
         cache=workload.cache_tokens * cache_bytes_per_token(shape, dtype),
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing

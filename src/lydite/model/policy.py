@@ -4,7 +4,8 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -46,6 +47,15 @@ class Policy:
     def head_scale(self, temperature: float = 1.0) -> HeadScale:
         """What comes between head and softmax, the temperature included."""
         return head_scale(self.model.config, temperature)
+
+    def detached(self) -> Policy:
+        """The same policy with a copy of its trained weights, which no training changes; frozen
+        ones are shared.
+        """
+        shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+        model = copy.deepcopy(self.model, shared)
+        model.requires_grad_(False)
+        return replace(self, model=model)
 
     @property
     def device(self) -> str:

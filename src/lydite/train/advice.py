@@ -28,6 +28,13 @@ def of_stage(objective: Objective, config: RLConfig) -> list[Warned]:
             "minibatches and epochs to 1, or use a preset that has one, such as grpo"
         )
         found.append(("off_policy_without_ratio", message))
+    if config.staleness and not objective.needs_behaviour:
+        message = (
+            f"staleness: rollouts are {config.staleness} updates old and objective "
+            f"{objective.name} takes them for the policy's own; add a correction, such as +tis, or "
+            "set staleness: 0"
+        )
+        found.append(("stale_without_correction", message))
     if updates == 1 and objective.by_drift:
         message = (
             f"objective.token_filter: {objective.token_filter.kind} takes from how far tokens have "

@@ -8,39 +8,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from lydite.objective.objective import Objective
-from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
+from lydite.rollout.sampler import Collected
 from lydite.train import advice
-from lydite.train.answers import sample_and_verify
+from lydite.train.ahead import Ahead, DetachedEngine
 from lydite.train.clock import Clock
+from lydite.train.collecting import STEPS_APART, Collector, Rollouts
 from lydite.train.evaluate import Prompt
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.rl_config import RLConfig
-from lydite.train.scored import Scored, check_failures, reward_metrics, reward_parts, why_idle
+from lydite.train.scored import Scored, reward_metrics, reward_parts
 from lydite.types import (
-    Completion,
     Engine,
-    Group,
-    Outcome,
-    Problem,
-    Request,
     TrainBatch,
     TrainGroup,
     TrainSequence,
-    Verdict,
     Verifier,
 )
 from lydite.watch.samples import Sample, samples_of
-
-STEPS_APART = 10**9
-"""Policy steps between the noise addresses of two RL stages: more than a stage ever takes."""
 
 
 class Guide(Protocol):
@@ -62,7 +54,8 @@ class Guide(Protocol):
 class RLParts:
     """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run
     stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing;
-    ``flops`` are what a token costs the engine (0: unknown).
+    ``flops`` are what a token costs the engine (0: unknown). ``ahead`` samples in the engine's
+    place where the stage's settings allow it to be stale.
     """
 
     engine: Engine
@@ -73,6 +66,7 @@ class RLParts:
     weights: Mapping[str, float] = field(default_factory=dict)
     guide: Guide | None = None
     flops: float = 0.0
+    ahead: DetachedEngine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +92,32 @@ class RLTrainer:
         problems meets them in another order and with other noise.
         """
         self.config = config
-        self._first_step = earlier * STEPS_APART
         self.total = config.steps
         self._parts = parts
-        self._prompts = {prompt.problem.id: prompt for prompt in prompts}
-        self._problems = [prompt.problem for prompt in prompts]
         self._seed = seed + earlier
-        self._sampler = Sampler(self._problems, self._seed)
-        self._params = config.sampling.params()
+        self._whole = len(prompts)
+        self._rollouts = self._rollouts_from(prompts, earlier * STEPS_APART)
         self._coefficient = parts.objective.entropy_bonus.coefficient
+
+    def _rollouts_from(self, prompts: Sequence[Prompt], first_step: int) -> Rollouts:
+        parts, ahead = self._parts, self._parts.ahead
+        assert (ahead is None) == (self.config.staleness == 0), "staleness needs a detached engine"
+        sampling = (ahead or parts.engine, parts.verifier, parts.fail_rate)
+        collector = Collector(
+            self.config, parts.objective, sampling, prompts, self._seed, first_step
+        )
+        if ahead is None:
+            return collector
+        return Ahead(collector, (parts.engine, ahead), self.config.staleness, self.total)
 
     @property
     def finished(self) -> bool:
         """Whether every problem is solved, and the objective retires those that are."""
-        return self._sampler.left == 0
+        return self._rollouts.left == 0
+
+    def close(self) -> None:
+        """Ends the thread that samples ahead, if there is one."""
+        self._rollouts.close()
 
     def step(self, step: int) -> StepResult:
         """Samples groups until enough of them teach (or once, without dynamic sampling), and trains
@@ -122,13 +128,14 @@ class RLTrainer:
         refresh = self._parts.objective.kl.refresh
         if refresh is not None and step > 0 and step % refresh == 0:
             self._parts.learner.refresh_reference()
-        before = self._sampler.left
-        collected = self._collect(step, clock)
+        rollout = self._rollouts.take(step)
+        collected = rollout.collected
         measured = reward_metrics(collected.seen)
         sampled_entropy = measured["entropy_sampled"]
         objective, bonus = self._at_entropy(sampled_entropy)
         signal = self._signal(collected.groups)
         batch = self._batch(collected.groups, signal)
+        stale = {"staleness": float(self._parts.engine.version - rollout.version)}
         trained: dict[str, float] = {}
         told: dict[str, float] = {}
         if batch.groups:
@@ -146,7 +153,8 @@ class RLTrainer:
             trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
-        left, whole = self._sampler.left, len(self._problems)
+        left = rollout.place.left
+        problems = rollout.before, left, self._whole
         retires = objective.group_filter.retire_at is not None
         sampled = sum(c.sampled for scored in collected.seen for c in scored.group.completions)
         metrics = {
@@ -155,12 +163,14 @@ class RLTrainer:
             **told,
             **trained,
             **bonus,
+            **(stale if self.config.staleness else {}),
             **self._flops(collected.seen, told, trained),
-            **({"retired": float(whole - left)} if retires else {}),
+            **({"retired": float(self._whole - left)} if retires else {}),
             "groups": float(len(batch.groups)),
             "rounds": float(collected.rounds),
             "tokens": float(sampled),
             "tokens_per_second": sampled / (time.perf_counter() - began),
+            **rollout.seconds,
             **clock.seconds,
         }
         return StepResult(
@@ -169,7 +179,7 @@ class RLTrainer:
             [
                 *(advice.of_stage(objective, self.config) if step == 0 else ()),
                 *advice.of_groups(objective, self.config, collected, len(batch.groups)),
-                *(advice.of_retired(self.config, (before, left, whole), step) if retires else ()),
+                *(advice.of_retired(self.config, problems, step) if retires else ()),
             ],
         )
 
@@ -190,14 +200,6 @@ class RLTrainer:
             "entropy_coefficient": self._coefficient,
         }
 
-    def _retire(self, scored: Sequence[Scored]) -> None:
-        """Draws the prompts that are solved no more, in this step either."""
-        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in scored]
-        solved = self._parts.objective.solved(torch.tensor(right)).tolist()
-        self._sampler.retire(
-            s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
-        )
-
     def _rows(self, collected: Collected[Scored], signal: _Signal, step: int) -> list[Sample]:
         """Every rollout of the step; those of groups that were left out have no advantage."""
         trained = {
@@ -210,58 +212,6 @@ class RLTrainer:
             for scored in collected.seen
             for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
         ]
-
-    def _collect(self, step: int, clock: Clock) -> Collected[Scored]:
-        objective = self._parts.objective
-
-        def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
-            problems = [draw.problem for draw in drawn]
-            completions, verdicts = sample_and_verify(
-                self._parts.engine,
-                self._parts.verifier,
-                problems,
-                [self._request(draw, step) for draw in drawn],
-                clock,
-            )
-            scored = self._score(problems, completions, verdicts)
-            self._retire(scored)
-            return scored
-
-        return collect(
-            self._sampler,
-            draw_and_score,
-            reject=lambda scored: (
-                None if objective.keep_groups(scored.verified[None])[0] else why_idle(scored)
-            ),
-            wanted=self.config.prompts_per_step,
-            max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
-        )
-
-    def _request(self, draw: Drawn, step: int) -> Request:
-        size = self.config.group_size
-        prompt = self._prompts[draw.problem.id]
-        return Request(
-            draw.problem.id,
-            prompt.token_ids,
-            size,
-            self._params,
-            self._first_step + step,
-            first_sample=draw.epoch * size,
-        )
-
-    def _score(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[Sequence[Completion]],
-        verdicts: Sequence[Sequence[Verdict]],
-    ) -> list[Scored]:
-        """Each problem's group, shaped."""
-        groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
-        check_failures([v for group in groups for v in group.verdicts], self._parts.fail_rate)
-        lengths = torch.tensor([[c.sampled for c in group.completions] for group in groups])
-        verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
-        shaped = self._parts.objective.shape_rewards(verified, lengths, self._params.max_tokens)
-        return [Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
 
     def _signal(self, kept: Sequence[Scored]) -> _Signal:
         """Advantages over all kept groups at once: a batch's deviation needs the whole batch."""
@@ -299,19 +249,18 @@ class RLTrainer:
             ]
             if sequences:
                 groups.append(TrainGroup(scored.group.completions[0].prompt_ids, sequences))
-        return TrainBatch(groups, self._params.temperature)
+        return TrainBatch(groups, self.config.sampling.temperature)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """See :class:`lydite.train.loop.Trainer`."""
-        return self._parts.learner.state_tensors()
+        return {**self._parts.learner.state_tensors(), **self._rollouts.state_tensors()}
 
     def state(self) -> dict[str, Any]:
-        """The sampler's place in the data, the problems that are retired, the policy version, and
-        the coefficient of an entropy bonus with a target.
+        """The place in the data, the problems that are retired, the policy version, and the
+        coefficient of an entropy bonus with a target.
         """
         return {
-            "cursor": asdict(self._sampler.cursor),
-            "retired": self._sampler.retired,
+            **self._rollouts.state(),
             "version": self._parts.engine.version,
             "entropy_coefficient": self._coefficient,
         }
@@ -319,9 +268,7 @@ class RLTrainer:
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint, to the bit."""
         self._parts.learner.load_state_tensors(tensors)
-        cursor = Cursor(**state["cursor"])
-        # A checkpoint from before these were carried has none of them.
-        self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))
+        self._rollouts.load(tensors, state)
         self._parts.engine.version = state["version"]
         self._coefficient = state.get("entropy_coefficient", self._coefficient)
 

@@ -35,6 +35,14 @@ class RLConfig(Config):
     update: UpdateConfig = Field(
         UpdateConfig(), description="How a rollout becomes optimiser steps."
     )
+    staleness: int = Field(
+        0,
+        ge=0,
+        description="Updates that the weights which sample may lag behind. 0: sample, then train. "
+        "N: step s is sampled with the weights from before step s − N, beside the training of the "
+        "steps in between; takes memory for N + 2 more copies of the trained weights. Give the "
+        "objective a `correction`, such as `+tis`.",
+    )
     critic: CriticConfig | None = Field(
         None,
         description="The critic of an objective that has one (`ppo`); its defaults when null.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Literal
 
 from lydite.model.compute import flops_per_token
@@ -54,6 +55,7 @@ class RLStage(TaskStage, RLConfig):
             reference=objective.needs_reference,
             refreshed=objective.kl.refresh is not None,
             critic=self.critic_kind,
+            copies=self.staleness + 2 if self.staleness else 0,
         )
 
     def run(self, at: At) -> Artifact:
@@ -70,7 +72,9 @@ class RLStage(TaskStage, RLConfig):
             at.recipe.verifier.limits.fail_rate,
             at.reward_weights,
             flops=flops_per_token(policy.model),
+            ahead=at.detached_engine(policy) if self.staleness else None,
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)
-        return train(at, self.kind, trainer, policy, engine)
+        with closing(trainer):
+            return train(at, self.kind, trainer, policy, engine)

@@ -20,14 +20,15 @@ from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.artifact import Artifact, Lineage
 from lydite.pipeline.folder import RunFolder
+from lydite.rollout.detached import DetachedLocalEngine
 from lydite.rollout.engine import EngineConfig
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
 from lydite.rollout.select import local_engine
 from lydite.tasks.task import TaskData
+from lydite.train.collecting import STEPS_APART
 from lydite.train.evaluate import Prompt
 from lydite.train.loop import LoopSettings
-from lydite.train.rl import STEPS_APART
 from lydite.types import Problem, Verifier
 from lydite.verify.settings import reward_names
 from lydite.watch.events import EventLog, StageStarted
@@ -202,6 +203,10 @@ class At:
     def engine(self, policy: Policy) -> LocalEngine | PaddedEngine:
         """An engine that samples with the policy's own weights."""
         return local_engine(policy, self.recipe.engine, self.recipe.seed)
+
+    def detached_engine(self, policy: Policy) -> DetachedLocalEngine:
+        """An engine with a copy of the policy's weights."""
+        return DetachedLocalEngine(policy, self.recipe.engine, self.recipe.seed)
 
     def started(self, kind: str, steps: int) -> None:
         """Says in the log that the work begins."""

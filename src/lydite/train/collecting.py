@@ -1,0 +1,186 @@
+"""The first half of a step of RL: problems drawn, completions sampled and verified, rewards shaped.
+
+It needs the policy's weights and nothing else of what the second half changes, so it can run ahead
+of it (:mod:`lydite.train.ahead`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from lydite.objective.objective import Objective
+from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
+from lydite.train.answers import sample_and_verify
+from lydite.train.clock import Clock
+from lydite.train.evaluate import Prompt
+from lydite.train.rl_config import RLConfig
+from lydite.train.scored import Scored, check_failures, why_idle
+from lydite.types import Completion, Engine, Group, Outcome, Problem, Request, Verdict, Verifier
+
+STEPS_APART = 10**9
+"""Policy steps between the noise addresses of two RL stages: more than a stage ever takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the walk through the problems stands, and how many of them are still drawn."""
+
+    cursor: Cursor
+    retired: tuple[str, ...]
+    left: int
+
+    def state(self) -> dict[str, Any]:
+        """As JSON, for a checkpoint."""
+        return {"cursor": asdict(self.cursor), "retired": list(self.retired)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What a step is trained on. ``before`` is how many problems were still drawn when it began,
+    ``place`` where the walk stood when it ended; ``version`` is the policy's that sampled it.
+    """
+
+    collected: Collected[Scored]
+    before: int
+    place: Place
+    seconds: Mapping[str, float]
+    version: int
+
+
+class Rollouts(Protocol):
+    """Where a trainer gets its rollouts from, in order, one a step."""
+
+    @property
+    def left(self) -> int:
+        """Problems that are still drawn after the rollout that was taken last."""
+        ...
+
+    def take(self, step: int) -> Rollout: ...
+
+    def state_tensors(self) -> dict[str, Tensor]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Collector:
+    """Collects a step's rollout when it is asked for it."""
+
+    def __init__(
+        self,
+        config: RLConfig,
+        objective: Objective,
+        sampling: tuple[Engine, Verifier, float],
+        prompts: Sequence[Prompt],
+        seed: int,
+        first_step: int,
+    ) -> None:
+        """``sampling`` is what samples, what verifies, and the share of undecided verdicts past
+        which the run stops. Noise is addressed by ``first_step`` and the step.
+        """
+        self._config = config
+        self._objective = objective
+        self._engine, self._verifier, self._fail_rate = sampling
+        self._prompts = {prompt.problem.id: prompt for prompt in prompts}
+        self._problems = [prompt.problem for prompt in prompts]
+        self._seed = seed
+        self._first_step = first_step
+        self._sampler = Sampler(self._problems, seed)
+        self._params = config.sampling.params()
+
+    @property
+    def left(self) -> int:
+        return self._sampler.left
+
+    @property
+    def place(self) -> Place:
+        sampler = self._sampler
+        return Place(sampler.cursor, tuple(sampler.retired), sampler.left)
+
+    def take(self, step: int) -> Rollout:
+        """Samples groups until enough of them teach, or once without dynamic sampling.
+
+        Raises:
+            UserError: too many verdicts could not be decided, or whatever engine and verifier say.
+        """
+        clock = Clock()
+        objective, before = self._objective, self._sampler.left
+
+        def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
+            problems = [draw.problem for draw in drawn]
+            requests = [self._request(draw, step) for draw in drawn]
+            found = sample_and_verify(self._engine, self._verifier, problems, requests, clock)
+            scored = self._score(problems, *found)
+            self._retire(scored)
+            return scored
+
+        collected = collect(
+            self._sampler,
+            draw_and_score,
+            reject=lambda scored: (
+                None if objective.keep_groups(scored.verified[None])[0] else why_idle(scored)
+            ),
+            wanted=self._config.prompts_per_step,
+            max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
+        )
+        return Rollout(collected, before, self.place, clock.seconds, self._engine.version)
+
+    def _retire(self, scored: Sequence[Scored]) -> None:
+        """Draws the prompts that are solved no more, in this step either."""
+        right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in scored]
+        solved = self._objective.solved(torch.tensor(right)).tolist()
+        self._sampler.retire(
+            s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
+        )
+
+    def _request(self, draw: Drawn, step: int) -> Request:
+        size = self._config.group_size
+        prompt = self._prompts[draw.problem.id]
+        return Request(
+            draw.problem.id,
+            prompt.token_ids,
+            size,
+            self._params,
+            self._first_step + step,
+            first_sample=draw.epoch * size,
+        )
+
+    def _score(
+        self,
+        problems: Sequence[Problem],
+        completions: Sequence[Sequence[Completion]],
+        verdicts: Sequence[Sequence[Verdict]],
+    ) -> list[Scored]:
+        """Each problem's group, shaped."""
+        groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
+        check_failures([v for group in groups for v in group.verdicts], self._fail_rate)
+        lengths = torch.tensor([[c.sampled for c in group.completions] for group in groups])
+        verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
+        shaped = self._objective.shape_rewards(verified, lengths, self._params.max_tokens)
+        return [Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """None: it holds no weights."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """The place in the data, and the problems that are retired."""
+        return self.place.state()
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Goes on from a checkpoint."""
+        del tensors
+        cursor = Cursor(**state["cursor"])
+        # A checkpoint from before these were carried has none of them.
+        self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))
+
+    def close(self) -> None:
+        """There is nothing to end."""
