@@ -81,6 +81,11 @@ class RLConfig(Config):
         return objective
 
     @property
+    def copies(self) -> int:
+        """Of the trained weights, for sampling beside training: what samples, and what it will."""
+        return self.staleness + 2 if self.staleness else 0
+
+    @property
     def critic_kind(self) -> Literal["model", "head"] | None:
         """Of the critic that the objective needs, if it needs one."""
         if not self.build_objective().needs_values:

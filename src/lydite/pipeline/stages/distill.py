@@ -5,6 +5,7 @@ by a `rejection_sampling` stage of the teacher and show them to the student by a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -98,6 +99,7 @@ class DistillStage(TaskStage, DistillConfig):
             rows * self.sampling.max_tokens,
             self.update.tokens_per_micro_batch,
             reference=self.build_objective().needs_reference,
+            copies=self.copies,
         )
 
     def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
@@ -127,10 +129,12 @@ class DistillStage(TaskStage, DistillConfig):
             at.reward_weights,
             tutor,
             flops_per_token(policy.model),
+            at.detached_engine(policy, self.staleness),
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)
-        return train(at, self.kind, trainer, policy, engine)
+        with closing(trainer):
+            return train(at, self.kind, trainer, policy, engine)
 
     def _load_teacher(self, at: At, student: Policy) -> Policy:
         """

@@ -55,7 +55,7 @@ class RLStage(TaskStage, RLConfig):
             reference=objective.needs_reference,
             refreshed=objective.kl.refresh is not None,
             critic=self.critic_kind,
-            copies=self.staleness + 2 if self.staleness else 0,
+            copies=self.copies,
         )
 
     def run(self, at: At) -> Artifact:
@@ -72,7 +72,7 @@ class RLStage(TaskStage, RLConfig):
             at.recipe.verifier.limits.fail_rate,
             at.reward_weights,
             flops=flops_per_token(policy.model),
-            ahead=at.detached_engine(policy) if self.staleness else None,
+            ahead=at.detached_engine(policy, self.staleness),
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)

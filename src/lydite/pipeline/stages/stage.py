@@ -204,8 +204,10 @@ class At:
         """An engine that samples with the policy's own weights."""
         return local_engine(policy, self.recipe.engine, self.recipe.seed)
 
-    def detached_engine(self, policy: Policy) -> DetachedLocalEngine:
-        """An engine with a copy of the policy's weights."""
+    def detached_engine(self, policy: Policy, staleness: int) -> DetachedLocalEngine | None:
+        """An engine with a copy of the policy's weights, where sampling may be stale."""
+        if not staleness:
+            return None
         return DetachedLocalEngine(policy, self.recipe.engine, self.recipe.seed)
 
     def started(self, kind: str, steps: int) -> None:
