@@ -32,9 +32,11 @@ def inputs(rows=7, width=5, vocabulary=11, bias=True):
 
 @pytest.mark.parametrize("scaling", SCALES, ids=str)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("chunk", [1, 22, 1 << 20])
-def test_values_and_gradients_equal_the_plain_way(scaling, bias, chunk, monkeypatch):
-    monkeypatch.setattr(head, "CHUNK_ELEMENTS", chunk)
+@pytest.mark.parametrize("tile", [(1, 1), (22, 7), (6, 3), (1 << 20, 4096)])
+def test_values_and_gradients_equal_the_plain_way(scaling, bias, tile, monkeypatch):
+    """Tiles of (elements, rows at most); one that divides neither rows nor columns among them."""
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", tile[0])
+    monkeypatch.setattr(head, "ROWS_AT_ONCE", tile[1])
     hidden, weight, offset, targets = inputs(bias=bias)
     leaves = [x for x in (hidden, weight, offset) if x is not None]
     pull = torch.linspace(-1, 2, 7, dtype=torch.float64)
@@ -54,6 +56,21 @@ def test_uniform_head_by_hand():
     logprob, entropy = token_logprobs(hidden, weight, None, torch.tensor([2]), HeadScale())
     assert logprob.item() == pytest.approx(-1.386294, abs=1e-5)
     assert entropy.item() == pytest.approx(1.386294, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_entropies_of_certain_and_far_logits_are_exact(dtype, monkeypatch):
+    """Row 0 is certain of a token with logit 1000 (entropy 0), row 1 knows nothing at -1000 (ln 4),
+    row 2 meets its highest logit in the last of the tiles: two that are equal and far above.
+    """
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", 3)
+    logits = torch.tensor([[0.0, 1e3, 0, 0], [-1e3] * 4, [0.0, 0, 500, 500]], dtype=dtype)
+    logprobs, entropies = token_logprobs(
+        torch.eye(3, dtype=dtype), logits.t().contiguous(), None, torch.tensor([1, 0, 3]), SCALES[0]
+    )
+    wanted = torch.tensor([0.0, 1.3862943611, 0.6931471806], dtype=dtype)
+    torch.testing.assert_close(entropies, wanted, atol=1e-7, rtol=1e-6)
+    torch.testing.assert_close(logprobs, -wanted, atol=1e-7, rtol=1e-6)
 
 
 def test_logits_held_at_once_do_not_grow_with_rows(monkeypatch):

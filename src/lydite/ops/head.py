@@ -1,7 +1,11 @@
 """Log-probabilities and entropies from hidden states without ever holding ``[N, V]`` logits.
 
-Rows go through the head in chunks; the backward pass computes each chunk's logits again. One more
-product of the head buys memory that does not grow with ``N·V``.
+Logits are made tile by tile, some rows by some columns of the vocabulary; the backward pass makes
+them again. One more product of the head buys memory that does not grow with ``N·V``. Tiles are many
+rows high and few columns wide: each part of the weight's gradient is then one long product, written
+once. (Whole rows, as one would cut for a softmax, are few at a time at a large vocabulary, and the
+gradient of the weight becomes many thin products that each go through all of it: 3 times slower.)
+The normaliser and the entropy are gathered over a row's tiles as in 1805.02867.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from lydite.ops.linear import linear, outer
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB of float32, which on a CPU also stays near the caches."""
+ROWS_AT_ONCE = 4096
+"""Rows of a tile at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +43,20 @@ def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None, scaling: Head
     return scaled_logits(raw_logits(hidden, weight, bias), scaling)
 
 
-class _ChunkedHead(torch.autograd.Function):
-    """Keeps the inputs and each row's entropy; the backward pass makes the logits again."""
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Some rows of the logits and some columns. ``members`` are the rows whose target is among the
+    columns, ``places`` (rows, columns) where those lie within the tile.
+    """
+
+    rows: slice
+    columns: slice
+    members: Tensor
+    places: tuple[Tensor, Tensor]
+
+
+class _TiledHead(torch.autograd.Function):
+    """Keeps the inputs and two numbers for each row; the backward pass makes the logits again."""
 
     @staticmethod
     def forward(
@@ -49,41 +67,95 @@ class _ChunkedHead(torch.autograd.Function):
         targets: Tensor,
         scaling: HeadScale,
     ) -> tuple[Tensor, Tensor]:
-        rows = hidden.shape[0]
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        logprobs = hidden.new_empty(rows, dtype=dtype)
-        entropies = hidden.new_empty(rows, dtype=dtype)
-        for part in chunks(rows, weight.shape[0]):
-            log_p = logits_of(hidden[part], weight, bias, scaling).log_softmax(1)
-            logprobs[part] = log_p.gather(1, targets[part, None]).squeeze(1)
-            entropies[part] = -(log_p.exp() * log_p).sum(1)
-        ctx.save_for_backward(hidden, weight, bias, targets, entropies)
+        # Over the columns so far: the highest logit, and the sums of p = exp(logit - highest) and
+        # of p (logit - highest).
+        highest = hidden.new_full(targets.shape, torch.finfo(dtype).min, dtype=dtype)
+        total, moment, chosen = (torch.zeros_like(highest) for _ in range(3))
+        for tiles in _tiles(targets, weight.shape[0]):
+            for tile in tiles:
+                rows = tile.rows
+                logits = _logits(hidden, weight, bias, tile, scaling)
+                chosen[tile.members] = logits[tile.places]
+                top = torch.maximum(highest[rows], logits.amax(1))
+                shift = highest[rows] - top
+                logits -= top[:, None]
+                p = logits.exp()
+                old, keep = total[rows], shift.exp()
+                moment[rows] = keep * (moment[rows] + old * shift)
+                total[rows] = keep * old + p.sum(1)
+                moment[rows] += p.mul_(logits).sum(1)
+                highest[rows] = top
+        normaliser = highest + total.log()
+        entropies = total.log() - moment / total
+        ctx.save_for_backward(hidden, weight, bias, targets, entropies, normaliser)
         ctx.scaling = scaling
-        return logprobs, entropies
+        return chosen - highest - total.log(), entropies
 
     @staticmethod
     def backward(
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        hidden, weight, bias, targets, entropies = ctx.saved_tensors
+        hidden, weight, bias, targets, entropies, normaliser = ctx.saved_tensors
         grad_logprobs, grad_entropies = grads
-        gathered = HeadGradient(hidden, weight, bias, ctx.needs_input_grad)
-        for part in chunks(hidden.shape[0], weight.shape[0]):
-            with torch.enable_grad():
-                logits = raw_logits(hidden[part], weight, bias).detach().requires_grad_()
-                scaled = scaled_logits(logits, ctx.scaling)
-            log_p = scaled.detach().log_softmax(1)
+        if not bool(grad_entropies.any()):
+            grad_entropies = torch.zeros(0)
+        pull = _Pull(normaliser, entropies, grad_logprobs, grad_entropies)
+        # Summed in float32: in bfloat16 what a tile adds vanishes beside what is there already.
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        needed = ctx.needs_input_grad
+        grad_hidden = torch.zeros_like(hidden, dtype=wide) if needed[0] else None
+        grad_weight = torch.empty_like(weight) if needed[1] else None
+        grad_bias = torch.zeros_like(bias, dtype=wide) if needed[2] else None
+        for tiles in _tiles(targets, weight.shape[0]):
+            columns = tiles[0].columns
+            product: Tensor | None = None
+            for tile in tiles:
+                logits = _logits(hidden, weight, bias, tile, ctx.scaling)
+                d = pull.back(logits, tile, ctx.scaling).to(hidden.dtype)
+                if grad_hidden is not None:
+                    grad_hidden[tile.rows] += linear(d, weight[columns].t())
+                if grad_bias is not None:
+                    grad_bias[columns] += d.sum(0, dtype=wide)
+                if grad_weight is not None:
+                    more = outer(d, hidden[tile.rows])
+                    product = more if product is None else product.to(wide) + more
+            if grad_weight is not None and product is not None:
+                grad_weight[columns] = product
+        return (
+            None if grad_hidden is None else grad_hidden.to(hidden.dtype),
+            grad_weight,
+            None if grad_bias is None else grad_bias.to(weight.dtype),
+            None,
+            None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pull:
+    """What the backward pass knows of each row, all ``[N]``; ``grad_entropies`` is empty when
+    nothing asks for it.
+    """
+
+    normaliser: Tensor
+    entropies: Tensor
+    grad_logprobs: Tensor
+    grad_entropies: Tensor
+
+    def back(self, logits: Tensor, tile: _Tile, scaling: HeadScale) -> Tensor:
+        """The gradient of a tile's logits before they were scaled. Overwrites ``logits``."""
+        rows = tile.rows
+        slope = _slope(logits, scaling)
+        log_p = logits.sub_(self.normaliser[rows, None])
+        # d logp(target) / d logits = onehot - p;  d entropy / d logits = -p (log p + entropy).
+        if self.grad_entropies.numel():
             p = log_p.exp()
-            # d logp(target) / d logits = onehot - p;  d entropy / d logits = -p (log p + entropy).
-            d_scaled = -p * grad_logprobs[part, None]
-            d_scaled.scatter_add_(
-                1, targets[part, None], grad_logprobs[part, None].to(d_scaled.dtype)
-            )
-            if grad_entropies is not None and bool(grad_entropies[part].any()):
-                d_scaled -= grad_entropies[part, None] * p * (log_p + entropies[part, None])
-            (d_logits,) = torch.autograd.grad(scaled, logits, d_scaled)
-            gathered.add(part, d_logits)
-        return *gathered.whole(), None, None
+            d = log_p.add_(self.entropies[rows, None]).mul_(self.grad_entropies[rows, None])
+            d = d.add_(self.grad_logprobs[rows, None]).mul_(p).neg_()
+        else:
+            d = log_p.exp_().mul_(-self.grad_logprobs[rows, None])
+        d[tile.places] += self.grad_logprobs[tile.members].to(d.dtype)
+        return d if isinstance(slope, float) and slope == 1.0 else d.mul_(slope)
 
 
 class HeadGradient:
@@ -131,7 +203,7 @@ def token_logprobs(
     ``hidden`` is ``[N, d]``, ``weight`` ``[V, d]``, ``bias`` ``[V]`` or None, ``targets`` ``[N]``.
     Results are float32, or float64 for float64 inputs.
     """
-    out: tuple[Tensor, Tensor] = _ChunkedHead.apply(hidden, weight, bias, targets, scaling)
+    out: tuple[Tensor, Tensor] = _TiledHead.apply(hidden, weight, bias, targets, scaling)
     return out
 
 
@@ -141,14 +213,58 @@ def raw_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
+def _logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, tile: _Tile, scaling: HeadScale
+) -> Tensor:
+    """Logits of a tile, in memory of their own."""
+    part = None if bias is None else bias[tile.columns]
+    return logits_of(hidden[tile.rows], weight[tile.columns], part, scaling)
+
+
 def scaled_logits(logits: Tensor, scaling: HeadScale) -> Tensor:
     """Logits of the head as the softmax takes them."""
-    scaled = logits * (
-        scaling.scale if scaling.softcap is not None else scaling.scale / scaling.temperature
-    )
+    factor = scaling.scale if scaling.softcap is not None else scaling.scale / scaling.temperature
+    scaled = logits if factor == 1.0 else logits * factor
     if scaling.softcap is not None:
         scaled = torch.tanh(scaled / scaling.softcap) * (scaling.softcap / scaling.temperature)
     return scaled
+
+
+def _slope(scaled: Tensor, scaling: HeadScale) -> Tensor | float:
+    """The derivative of :func:`scaled_logits`, from its result."""
+    if scaling.softcap is None:
+        return scaling.scale / scaling.temperature
+    tanh = scaled * (scaling.temperature / scaling.softcap)
+    return (1 - tanh * tanh) * (scaling.scale / scaling.temperature)
+
+
+def _tiles(targets: Tensor, vocabulary: int) -> list[list[_Tile]]:
+    """Cuts ``[N, V]`` into tiles of at most :data:`CHUNK_ELEMENTS`: lists of those that share their
+    columns.
+    """
+    count = targets.shape[0]
+    height = max(1, min(count, ROWS_AT_ONCE, CHUNK_ELEMENTS))
+    width = max(1, min(vocabulary, CHUNK_ELEMENTS // height))
+    high, wide = -(-count // height), -(-vocabulary // width)
+    tile_of = targets // width * high + torch.arange(count, device=targets.device) // height
+    order = tile_of.argsort(stable=True)
+    sizes = tile_of.bincount(minlength=high * wide).tolist()
+    members = iter(order.split(sizes))
+    found: list[list[_Tile]] = []
+    for left in range(0, vocabulary, width):
+        columns = slice(left, min(vocabulary, left + width))
+        found.append([])
+        for top in range(0, count, height):
+            own = next(members)
+            found[-1].append(
+                _Tile(
+                    slice(top, min(count, top + height)),
+                    columns,
+                    own,
+                    (own - top, targets[own] - left),
+                )
+            )
+    return found
 
 
 def chunks(rows: int, vocabulary: int) -> list[slice]:

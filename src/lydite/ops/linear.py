@@ -4,9 +4,10 @@ PyTorch sends float32 products to MKL, which on AMD processors does not use AVX-
 is in every PyTorch build, does, at full float32 precision. On a Zen 5 it is 1.5 to 3 times as fast
 from about a million multiplications on, and slower below, where its call overhead shows.
 
-oneDNN builds a kernel for each new shape (about half a millisecond) and remembers a thousand. Row
-counts that change with every batch would build kernels all the time, so rows go in multiples of
-:data:`ROWS`, and the rest apart.
+oneDNN builds a kernel for each new shape (a fifth of a millisecond to half of one) and remembers a
+thousand. The small batches of decoding, whose row counts change all the time, would build kernels
+all the time, so up to :data:`WHOLE` rows go in multiples of :data:`ROWS`, and the rest apart; with
+more rows a kernel costs less than putting the parts together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import torch
 from torch import Tensor, nn
 
 ROWS = 32
-"""Row counts above this are cut to a multiple of it."""
+"""Row counts above this, and below :data:`WHOLE`, are cut to a multiple of it."""
+WHOLE = 256
+"""Rows from which on a product is not cut."""
 LEAST_WORK = 1 << 20
 """Products with fewer multiplications stay with the default BLAS."""
 
@@ -76,24 +79,24 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x @ weight.T + bias`` of matrices; rows in a multiple of :data:`ROWS`, then the rest."""
+    """``x @ weight.T + bias`` of matrices; few rows cut to :data:`ROWS` and the rest."""
     rows = len(x)
     if rows * weight.numel() < LEAST_WORK:
         return nn.functional.linear(x, weight, bias)
-    if rows <= ROWS or rows % ROWS == 0:
+    if rows <= ROWS or rows >= WHOLE or rows % ROWS == 0:
         return _onednn(x, weight, bias)
     whole = rows - rows % ROWS
     return torch.cat([_product(part, weight, bias) for part in (x[:whole], x[whole:])])
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    """``a.T @ b``, summed over tokens: a multiple of :data:`ROWS` of them, then the rest.
+    """``a.T @ b``, summed over tokens: of few of them a multiple of :data:`ROWS`, then the rest.
 
     ``a`` is ``[n, p]``, ``b`` ``[n, q]``, the result ``[p, q]``. Like :func:`linear`, but not
     differentiable.
     """
     rows = len(a)
-    whole = rows - rows % ROWS
+    whole = rows if rows >= WHOLE else rows - rows % ROWS
     eligible = _AVAILABLE and a.dtype == b.dtype == torch.float32 and a.device.type == "cpu"
     if not eligible or whole * a.shape[1] * b.shape[1] < LEAST_WORK:
         return a.t() @ b
