@@ -31,7 +31,7 @@ TURNS = [
 ]
 
 # The ways in which templates are written: by expressions, by raw text that ends in a line break,
-# with loop controls, with variables of the names that a wrapper would use, and one that opens the
+# with space around all of it, with loop controls, with variables of the names that a wrapper would use, and one that opens the
 # thinking by itself.
 RAW = (
     "\n{%- for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}<eos>\n"
@@ -44,6 +44,7 @@ NAMES = (
     "[{{ message.role }}]{{ message.content }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}{{ '[assistant]' }}{%- endif %}"
 )
+SPACES = "\n [{% for m in messages %}{{ m.content }}<eos>{% endfor %}]\n \n"
 OPENING = (
     "{% for m in messages %}[{{ m.role }}]{{ m.content }}<eos>{% endfor %}"
     "{% if add_generation_prompt %}{{ '[assistant]<think>\n' }}{% endif %}"
@@ -86,7 +87,9 @@ def test_the_switch_of_the_small_tokenizer_by_hand() -> None:
     assert not show(made, add_generation_prompt=False, enable_thinking=False).endswith(EMPTY)
 
 
-@pytest.mark.parametrize("template", [None, RAW, NAMES], ids=["expressions", "raw", "names"])
+@pytest.mark.parametrize(
+    "template", [None, RAW, NAMES, SPACES], ids=["expressions", "raw", "names", "spaces"]
+)
 @pytest.mark.parametrize("turns", [TURNS[:1], TURNS[:2], TURNS], ids=["1", "2", "3"])
 @pytest.mark.parametrize("ask", [True, False])
 def test_around_a_template_nothing_else_changes(

@@ -1,8 +1,12 @@
 """Structure: one thought that is not empty, then an answer."""
 
+from dataclasses import replace
+
 import pytest
 
-from lydite.verify.format import malformed
+from lydite.types import Message, Problem
+from lydite.verify.format import FormatReward, malformed
+from lydite.verify.text_config import FormatConfig
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,30 @@ def test_malformed(text: str, thinking: str, answer: str) -> None:
 )
 def test_who_opens_the_thought(text: str, opening: str, well: bool) -> None:
     assert (malformed(text, "required", "any", opening) is None) is well
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize(
+    ("text", "thinking", "fast"),
+    [
+        ("<think>hm</think><answer>7</answer>", 1.0, 0.0),
+        ("hm</think><answer>7</answer>", 1.0, 0.0),
+        ("<think>\n\n</think>\n\n<answer>7</answer>", 0.0, 1.0),
+        ("\n</think>\n\n<answer>7</answer>", 0.0, 1.0),
+        ("<answer>7</answer>", 0.0, 1.0),
+        ("<think></think><think>hm</think><answer>7</answer>", 0.0, 0.0),
+        ("<think>\n\n</think>\n\n7", 0.0, 0.0),
+        ("<think>\n\n<answer>7</answer>", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_thinking_as_the_prompt_asks(text: str, thinking: float, fast: float, hard: bool) -> None:
+    reward = FormatReward(FormatConfig(thinking="asked", answer="tag"), "format")
+    problem = Problem("p", "q", (Message("user", "q"),))
+    asked = problem if hard else replace(problem, messages=(Message("user", "q /think"),))
+    if hard:
+        unasked = replace(problem, thinking=False)
+    else:
+        unasked = replace(problem, messages=(Message("user", "q /think /no_think"),))
+    scores = reward.score([asked, unasked], [text, text])
+    assert [score.reward for score in scores] == [thinking, fast]

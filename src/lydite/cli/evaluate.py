@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -52,6 +53,13 @@ def evaluate(
     verifier: Annotated[
         str | None, typer.Option(help="math, exact, format … \\[default: math]")
     ] = None,
+    thinking: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How it is asked to think or not, and whether it obeys: both (the hard switch on "
+            "and off), all, or modes by name, such as no_think. \\[default: the recipe's]",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use at most this many problems of each file.")
     ] = None,
@@ -69,6 +77,8 @@ def evaluate(
 
     lydite eval ./my-model --tasks gsm8k_test.jsonl --marker '####' --samples 4 --temperature 0.7
     --limit 200
+
+    lydite eval runs/qwen3_tiny/model --recipe qwen3_tiny --tasks heldout --thinking both
     """
     from rich.console import Console
     from rich.progress import (
@@ -81,7 +91,13 @@ def evaluate(
 
     from lydite.config import UserError
     from lydite.model.loading import ModelConfig
-    from lydite.pipeline.evaluation import describe, evaluate_model, load_measurement, write_answers
+    from lydite.pipeline.evaluation import (
+        describe,
+        evaluate_model,
+        load_measurement,
+        modes_of,
+        write_answers,
+    )
     from lydite.tasks.task import TaskConfig
 
     if output is not None and (output.suffix != ".parquet" or not output.parent.is_dir()):
@@ -92,6 +108,8 @@ def evaluate(
     columns = files.model_dump(exclude_unset=True) | {"limit": limit}
     plan = load_measurement(tasks, recipe, columns, verifier, seed)
     plan = plan.with_sampling(samples, temperature, max_tokens)
+    if thinking:
+        plan = replace(plan, modes=modes_of(thinking))
     console, progress = Console(highlight=False), Console(stderr=True)
     bars = Progress(
         TextColumn("{task.description}"),

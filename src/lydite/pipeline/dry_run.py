@@ -22,7 +22,9 @@ from lydite.pipeline.problems import load_one, problems_of
 from lydite.pipeline.recipe import Recipe, check_tasks, verified_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
 from lydite.tasks.select import check_disjoint
+from lydite.tasks.switch import in_mode
 from lydite.tasks.task import TaskData
+from lydite.train.modes import check_modes
 from lydite.types import Problem
 from lydite.verify.describe import describe_rewards
 from lydite.verify.verifier import build
@@ -220,8 +222,10 @@ def _sampled(recipe: Recipe, tasks: dict[str, TaskData]) -> Iterator[Check]:
 
 
 def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> Finding:
-    sampling = recipe.evaluation.sampling
-    most = longest_sampled(prompting, data.problems, sampling, "evaluation.sampling")
+    modes, sampling = recipe.evaluation.modes, recipe.evaluation.sampling
+    check_modes(modes, prompting)
+    asked = [in_mode(p, mode) for p in data.problems for mode in modes] or data.problems
+    most = longest_sampled(prompting, asked, sampling, "evaluation.sampling")
     return f"at most {most} tokens with the completion", ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
 from lydite.rollout.select import local_engine
+from lydite.tasks.switch import MODES, Mode
 from lydite.tasks.task import TaskConfig, TaskData, load_task
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
-from lydite.types import Completion, Request, SamplingParams
+from lydite.train.modes import evaluate_modes
+from lydite.types import Completion, Engine, Request, SamplingParams, Verifier
 from lydite.verify.verifier import VerifierConfig, build
 from lydite.watch.intervals import Interval, accuracy_interval
 from lydite.watch.samples import write_sample_file
@@ -41,6 +44,7 @@ class Measurement:
     seed: int = 0
     device: str = "cpu"
     recipe: Recipe | None = None
+    modes: tuple[Mode, ...] = ()
 
     def with_sampling(
         self, samples: int | None, temperature: float | None, max_tokens: int | None
@@ -113,7 +117,22 @@ def load_measurement(
         seed,
         pick_device(loaded.device),
         loaded,
+        held_out.modes,
     )
+
+
+def modes_of(given: Sequence[str]) -> tuple[Mode, ...]:
+    """Modes by name; ``both`` is the hard switch on and off, ``all`` every mode.
+
+    Raises:
+        UserError: a name that is none of these.
+    """
+    short: dict[str, tuple[Mode, ...]] = {"both": ("hard_think", "hard_no_think"), "all": MODES}
+    named: dict[str, tuple[Mode, ...]] = {**short, **{mode: (mode,) for mode in MODES}}
+    for name in given:
+        if name not in named:
+            raise UserError(f"--thinking: no mode {name!r}; one of {', '.join(named)}")
+    return tuple(dict.fromkeys(mode for name in given for mode in named[name]))
 
 
 class _Watched:
@@ -144,32 +163,42 @@ def evaluate_model(
     engine = local_engine(policy, EngineConfig(), plan.seed)
     verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])
     try:
-        found = {}
+        found: dict[str, Evaluation] = {}
         for name, data in plan.tasks.items():
-            prompts = [Prompt(p, render_prompt(policy, p)) for p in data.problems]
-
-            def tell(progress: Progress, name: str = name) -> None:
-                on_progress(name, progress)
-
-            found[name] = evaluate(
-                name, prompts, _Watched(engine, tell), verifier, plan.params, plan.samples
-            )
+            watched = _Watched(engine, partial(on_progress, name))
+            measure = partial(_measure, plan, watched, verifier)
+            if plan.modes:
+                modes = evaluate_modes(name, data.problems, plan.modes, policy, measure)
+                found |= {evaluation.task: evaluation for evaluation in modes}
+            else:
+                prompts = [Prompt(p, render_prompt(policy, p)) for p in data.problems]
+                found[name] = measure(name, prompts)
         return found
     finally:
         verifier.close()
 
 
+def _measure(
+    plan: Measurement, engine: Engine, verifier: Verifier, name: str, prompts: Sequence[Prompt]
+) -> Evaluation:
+    return evaluate(name, prompts, engine, verifier, plan.params, plan.samples)
+
+
 def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
-    """A row per task, and per tag where a task has several."""
+    """A row per task and mode, and per tag where a task has several."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("task", f"avg@{plan.samples}", "95% interval", "problems", "tokens", "cut off"):
+    headings = ["task", f"avg@{plan.samples}", "95% interval", "problems", "tokens", "cut off"]
+    if plan.modes:
+        headings.append("obeys")
+    for heading in headings:
         table.add_column(heading, justify="left" if heading == "task" else "right")
     for name, evaluation in found.items():
         lengths = f"{evaluation.mean_length:.0f}"
         cut = sum(a.completion.finish == "length" for a in evaluation.answers) / max(
             1, len(evaluation.answers)
         )
-        table.add_row(name, *_figures(evaluation.interval), lengths, f"{cut:.0%}")
+        obeys = [] if evaluation.obedience is None else [f"{evaluation.obedience:.1%}"]
+        table.add_row(name, *_figures(evaluation.interval), lengths, f"{cut:.0%}", *obeys)
         tags = dict.fromkeys(a.prompt.problem.tag for a in evaluation.answers)
         for tag in tags if len(tags) > 1 else ():
             ids = {a.prompt.problem.id for a in evaluation.answers if a.prompt.problem.tag == tag}

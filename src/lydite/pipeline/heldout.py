@@ -10,8 +10,12 @@ from pathlib import Path
 from pydantic import Field
 
 from lydite.config import Config
+from lydite.model.policy import Policy
+from lydite.model.render import render_prompt
+from lydite.tasks.switch import Mode
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
-from lydite.types import Engine, Verifier
+from lydite.train.modes import evaluate_modes, mode_task
+from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import VerifierConfig
 from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
 from lydite.watch.samples import write_samples
@@ -25,6 +29,14 @@ class EvalConfig(Config):
     """Held-out evaluation: what is measured before, during and after every stage."""
 
     tasks: tuple[str, ...] = Field((), description="Names under `tasks` that no stage trains on.")
+    modes: tuple[Mode, ...] = Field(
+        (),
+        description="Ways in which each task is asked to think or not, each with a score, a length "
+        "and an obedience of its own, as `TASK.MODE`. `think` and `no_think`: a flag in the user "
+        "turn; `unflagged`: none; `hard_think` and `hard_no_think`: `enable_thinking`; "
+        "`last_think` and `last_no_think`: a flag that contradicts that of an earlier turn. None: "
+        "as the task has it.",
+    )
     samples: int = Field(1, ge=1, description="Completions per problem (avg@k).")
     sampling: SamplingConfig = Field(
         SamplingConfig(temperature=0.0),
@@ -38,38 +50,62 @@ class EvalConfig(Config):
         description="A verifier of its own, for example a stricter one; the recipe's when null.",
     )
 
+    def reported(self, task: str) -> tuple[str, ...]:
+        """The names under which a task's scores appear."""
+        return tuple(mode_task(task, mode) for mode in self.modes) or (task,)
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """What a stage is measured on and with: prompts by task, the engine that answers, the judge."""
+    """What a stage is measured on and with: problems by task, the policy that they are shown to,
+    the engine that answers, the judge.
+    """
 
     config: EvalConfig
-    prompts: Mapping[str, Sequence[Prompt]]
+    problems: Mapping[str, Sequence[Problem]]
+    policy: Policy
     engine: Engine
     judge: Verifier
 
     def measure(self, stage: str, step: int, parent: str, log: EventLog, samples: Path) -> None:
-        """Logs the score of every task.
+        """Logs the score of every task, in every mode.
 
         At a stage's start it is the one that its starting model got at the end of stage ``parent``,
         when that is known: the same weights on the same problems with the same noise.
         """
-        for task, prompts in self.prompts.items():
-            known = _last(log, parent, task) if step == 0 else None
-            if known is not None:
-                log.append(_again(known, stage))
+        for task in self.problems:
+            names = self.config.reported(task)
+            known = [_last(log, parent, name) if step == 0 else None for name in names]
+            if None not in known:
+                for event in filter(None, known):
+                    log.append(_again(event, stage))
                 continue
+            for result, seconds in self._evaluated(task):
+                write_samples(samples, f"{stage}-{result.task}", step, result.samples(step))
+                if result.undecided:
+                    unjudged = f"{result.undecided} held-out answers of {result.task}"
+                    message = f"{unjudged} could not be judged; left out"
+                    log.append(Warned(stage=stage, step=step, code="undecided", message=message))
+                log.append(_evaluated(stage, step, result, self.config.samples, seconds))
+
+    def _evaluated(self, task: str) -> list[tuple[Evaluation, float]]:
+        """The task's evaluations, and what each took in seconds."""
+        spent: dict[str, float] = {}
+        params = self.config.sampling.params()
+
+        def measure(name: str, prompts: Sequence[Prompt]) -> Evaluation:
             began = time.perf_counter()
-            params = self.config.sampling.params()
-            result = evaluate(task, prompts, self.engine, self.judge, params, self.config.samples)
-            write_samples(samples, f"{stage}-{task}", step, result.samples(step))
-            if result.undecided:
-                message = f"{result.undecided} held-out answers of {task} could not be judged"
-                log.append(
-                    Warned(stage=stage, step=step, code="undecided", message=f"{message}; left out")
-                )
-            seconds = time.perf_counter() - began
-            log.append(_evaluated(stage, step, result, self.config.samples, seconds))
+            found = evaluate(name, prompts, self.engine, self.judge, params, self.config.samples)
+            spent[name] = time.perf_counter() - began
+            return found
+
+        asked = self.problems[task]
+        if self.config.modes:
+            found = evaluate_modes(task, asked, self.config.modes, self.policy, measure)
+        else:
+            prompts = [Prompt(p, render_prompt(self.policy, p)) for p in asked]
+            found = [measure(task, prompts)]
+        return [(result, spent[result.task]) for result in found]
 
 
 def _last(log: EventLog, stage: str, task: str) -> Evaluated | None:
@@ -116,5 +152,9 @@ def _evaluated(
         k=samples,
         scores=scores,
         answers=tuple(shown),
-        metrics={"length": result.mean_length, "seconds": seconds},
+        metrics={
+            "length": result.mean_length,
+            "seconds": seconds,
+            **({} if result.obedience is None else {"obedience": result.obedience}),
+        },
     )

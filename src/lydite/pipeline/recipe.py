@@ -14,6 +14,7 @@ from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
 from lydite.pipeline.heldout import EvalConfig
 from lydite.pipeline.stages.distill import DistillStage
+from lydite.pipeline.stages.fuse_thinking import FuseThinkingStage
 from lydite.pipeline.stages.preference import PreferenceStage
 from lydite.pipeline.stages.rejection import RejectionSamplingStage
 from lydite.pipeline.stages.rl import RLStage
@@ -26,7 +27,12 @@ from lydite.verify.verifier import VerifierConfig
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
 AnyStage = Annotated[
-    SFTStage | RLStage | RejectionSamplingStage | PreferenceStage | DistillStage,
+    SFTStage
+    | RLStage
+    | RejectionSamplingStage
+    | PreferenceStage
+    | DistillStage
+    | FuseThinkingStage,
     Field(discriminator="kind"),
 ]
 """Every kind of stage, by its ``kind``."""
@@ -109,7 +115,10 @@ class Recipe(Config):
             names.append(stage.name)
             if stage.leaves == "model":
                 models.append(stage.name)
-        held_out = {f"{name}-{task}" for name in names for task in self.evaluation.tasks}
+        reported = (
+            name for task in self.evaluation.tasks for name in self.evaluation.reported(task)
+        )
+        held_out = {f"{name}-{task}" for task in reported for name in names}
         taken = held_out.intersection(names)
         if taken:
             raise ValueError(

@@ -63,7 +63,15 @@ class StageSummary:
 
 
 def _score(event: Evaluated) -> dict[str, Any]:
-    return {"avg": event.avg, "ci95": [event.lo, event.hi], "n": event.n, "k": event.k}
+    obeyed = event.metrics.get("obedience")
+    return {
+        "avg": event.avg,
+        "ci95": [event.lo, event.hi],
+        "n": event.n,
+        "k": event.k,
+        # Length tells how much a mode costs; obedience, whether it is the one that was asked for.
+        **({} if obeyed is None else {"length": event.metrics["length"], "obedience": obeyed}),
+    }
 
 
 def _dataset(event: DatasetMade) -> dict[str, Any]:

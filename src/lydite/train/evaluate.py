@@ -162,13 +162,15 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """``scores[id]`` holds 1.0 or 0.0 for each decided sample of a problem; ``undecided`` counts
-    the rest.
+    the rest. ``obedience`` is the share that thinks, or does not, as asked; ``None`` where nobody
+    asked.
     """
 
     task: str
     scores: dict[str, list[float]]
     answers: tuple[Answered, ...]
     undecided: int
+    obedience: float | None = None
 
     @property
     def interval(self) -> Interval:

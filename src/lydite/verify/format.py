@@ -6,11 +6,13 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from lydite.tasks.switch import asks_to_think
 from lydite.types import Outcome, Problem
 from lydite.verify.answer import CLOSE_THINK, OPEN_THINK, after_thinking, last_boxed
 from lydite.verify.score import Score
 from lydite.verify.text_config import FormatConfig
 
+_EMPTY = re.compile(rf"\A\s*(?:{OPEN_THINK})?\s*{CLOSE_THINK}")
 _ANSWER_TAG = re.compile(r"</?answer>")
 
 
@@ -78,14 +80,19 @@ class FormatReward:
 
     def score(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Score]:
         """One score per completion, in order."""
-        return [self._score(text) for text in texts]
+        pairs = zip(problems, texts, strict=True)
+        return [self._score(problem, text) for problem, text in pairs]
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
         """A structure needs no reference."""
         return [None] * len(problems)
 
-    def _score(self, text: str) -> Score:
-        wrong = malformed(text, self._config.thinking, self._config.answer, self._config.opening)
+    def _score(self, problem: Problem, text: str) -> Score:
+        config, thinking = self._config, self._config.thinking
+        if thinking == "asked":
+            thinking = "required" if asks_to_think(problem) else "forbidden"
+            text = text if thinking == "required" else _EMPTY.sub("", text)
+        wrong = malformed(text, thinking, config.answer, config.opening)
         return Score(
             Outcome.CORRECT if wrong is None else Outcome.WRONG,
             1.0 if wrong is None else 0.0,

@@ -138,10 +138,11 @@ class FormatConfig(RewardConfig):
     """1 if the completion has the demanded structure, else 0."""
 
     kind: Literal["format"] = Field(default="format", description="Structure of the completion.")
-    thinking: Literal["required", "optional", "forbidden"] = Field(
+    thinking: Literal["required", "optional", "forbidden", "asked"] = Field(
         default="required",
         description="Whether one thought, closed by </think>, must come first. One without a "
-        "letter or digit is none.",
+        "letter or digit is none. `asked`: as the prompt asks, by `/think`, `/no_think` and "
+        "`enable_thinking`; where it asks for none, an empty block may stand in front.",
     )
     opening: Literal["auto", "prefilled", "written"] = Field(
         default="auto",

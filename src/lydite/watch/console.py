@@ -161,8 +161,11 @@ def plain_line(event: Event, progress: RunProgress) -> str:
             return "  ".join(["step   ", _position(stage), *_facts(stage), *_left(progress)])
         case Evaluated():
             problems = f"{event.n} problems" + (f", {event.k} samples each" if event.k > 1 else "")
+            obeyed = event.metrics.get("obedience")
+            obeys = "" if obeyed is None else f", obeys {share(obeyed)}"
             return (
-                f"eval    {event.stage} step {event.step}: {event.task} {score(event)} ({problems})"
+                f"eval    {event.stage} step {event.step}: {event.task} {score(event)}{obeys} "
+                f"({problems})"
             )
         case DatasetMade():
             return f"data    {event.stage}: {selection(event)}"

@@ -23,7 +23,8 @@ def train(
     evaluation = at.recipe.evaluation
     held_out = HeldOut(
         evaluation,
-        {name: at.prompts(policy, name) for name in evaluation.tasks},
+        {name: at.problems(name) for name in evaluation.tasks},
+        policy,
         engine,
         at.judge,
     )

@@ -1,0 +1,102 @@
+"""Thinking-mode fusion as a stage: one model that thinks, or answers at once, as it is asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from lydite.config import UserError
+from lydite.model.estimate import Workload
+from lydite.model.policy import Policy
+from lydite.model.render import completion_ids, render_prompt
+from lydite.model.thinking import add_switch
+from lydite.pipeline.artifact import Artifact
+from lydite.pipeline.fit import check_worked
+from lydite.pipeline.stages.stage import At, TaskStage
+from lydite.pipeline.stages.training import train
+from lydite.rollout.engine import EngineConfig
+from lydite.train.fusion import Fused, FusionConfig, fuse
+from lydite.train.sft import SFTConfig, SFTTrainer, examples_of
+from lydite.types import Problem
+from lydite.watch.events import Warned, read_events
+
+
+class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
+    """Supervised fine-tuning on worked solutions in both modes of thinking, so that `/think`,
+    `/no_think` and `enable_thinking` choose between them. The chat template that is saved with the
+    model has the switch.
+    """
+
+    imitates: ClassVar[bool] = True
+
+    kind: Literal["fuse_thinking"]
+    history: Literal["strip", "keep"] = Field(
+        "strip",
+        description="Whether a template that is given the switch leaves out the thinking of "
+        "earlier turns; see `model.thinking_switch`.",
+    )
+
+    def check_task(self, task: str, problems: Sequence[Problem]) -> None:
+        check_worked(task, problems)
+
+    def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
+        check_worked(self.task, problems)
+        switched = self._switched(policy)
+        rows = self._fused(switched, problems, seed=0).problems
+        return max(example.tokens for example in examples_of(switched, rows, self))
+
+    def shown(self, problem: Problem, prompt: str) -> str:
+        return f"{super().shown(problem, prompt)} → {problem.worked!r}"
+
+    def workload(self, engine: EngineConfig) -> Workload:
+        return Workload(0, self.tokens_per_micro_batch)
+
+    def run(self, at: At) -> Artifact:
+        policy = self._switched(at.load())
+        fused = self._fused(policy, at.problems(self.task), at.recipe.seed)
+        told = Warned(stage=self.name, code="fused", message=fused.note)
+        if told.message not in {
+            event.message for event in read_events(at.log.path) if isinstance(event, Warned)
+        }:
+            at.log.append(told)
+        examples = examples_of(policy, fused.problems, self)
+        trainer = SFTTrainer(policy, self, examples, at.recipe.seed)
+        return train(at, self.kind, trainer, policy, at.engine(policy), during=False)
+
+    def _switched(self, policy: Policy) -> Policy:
+        """The policy with the switch in its chat template; the one given stays as it is.
+
+        Raises:
+            UserError: there can be none, or the model's settings hold it fast.
+        """
+        where = f"stages.{self.name}"
+        if not policy.chat:
+            raise UserError(
+                f"{where}: the switch is the chat template's, and prompts are plain text; set "
+                "model.chat_template and model.chat"
+            )
+        if policy.thinking is not None:
+            raise UserError(f"{where}: model.thinking holds the switch at one side; leave it null")
+        tokenizer = copy.deepcopy(policy.tokenizer)
+        add_switch(tokenizer, strip_history=self.history == "strip")
+        return replace(policy, tokenizer=tokenizer)
+
+    def _fused(self, policy: Policy, problems: Sequence[Problem], seed: int) -> Fused:
+        try:
+            return fuse(problems, self, seed, partial(_fits, policy))
+        except UserError as error:
+            raise UserError(f"stages.{self.name}: {error}") from error
+
+
+def _fits(policy: Policy, row: Problem) -> bool:
+    """Whether a row, rendered, is within the context."""
+    try:
+        prompt = render_prompt(policy, row)
+        return len(prompt) + len(completion_ids(policy, row, row.worked or "")) <= policy.context
+    except UserError:
+        return False
