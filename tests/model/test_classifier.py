@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from lydite.config import UserError
-from lydite.model import classifier
+from lydite.model import classifier_input
 from lydite.model.classifier import Classifier, ClassifierSpec, Rated
 from lydite.model.tiny_tokenizer import build_tokenizer
 from lydite.types import Message
@@ -86,7 +86,7 @@ def test_a_template_is_filled_once(folder: Path) -> None:
     prompt = (Message("system", "s"), Message("user", "x"))
     found = numbers(model.rate([(prompt, "y")]))
     assert found == pytest.approx([by_hand(folder, "q s\n\nx a y")])
-    filled = model._ids(asked("{completion}"), "b")[0]
+    filled = model._input._ids(asked("{completion}"), "b")[0]
     assert filled.count(model._tokenizer("b", add_special_tokens=False)["input_ids"][0]) == 1
 
 
@@ -111,7 +111,7 @@ def test_a_pass_holds_no_more_than_its_tokens(folder: Path, monkeypatch: Any) ->
     run = model._logits
 
     def watched(batch: Any) -> Any:
-        sizes.append([len(ids) for ids, _ in batch])
+        sizes.append([len(each.ids) for each in batch])
         return run(batch)
 
     monkeypatch.setattr(model, "_logits", watched)
@@ -207,7 +207,7 @@ def test_a_pair_is_two_segments(tmp_path: Path) -> None:
     assert found[1].cut_prompt == 5
     with pytest.raises(UserError, match=r"layout: the tokenizer has no chat template"):
         Classifier(ClassifierSpec(str(tmp_path), layout="chat"))
-    assert Classifier(ClassifierSpec(str(tmp_path)))._layout == "template"
+    assert Classifier(ClassifierSpec(str(tmp_path)))._input._layout == "template"
 
 
 def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
@@ -244,5 +244,5 @@ def test_a_device_that_is_not_there_is_one_line(folder: Path) -> None:
 
 def test_the_least_cut_is_found() -> None:
     for least in range(1, 40):
-        assert classifier._least(40, lambda n, least=least: n >= least) == least
-    assert classifier._least(5, lambda n: False) is None
+        assert classifier_input._least(40, lambda n, least=least: n >= least) == least
+    assert classifier_input._least(5, lambda n: False) is None

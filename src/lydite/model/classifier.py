@@ -1,53 +1,23 @@
 """A sequence classifier of Transformers as a function from prompts and completions to numbers: a
 reward model.
-
-What is too long is cut by one rule: first the front of the prompt, so that what is scored stays
-whole; only a completion that is too long by itself loses its end. A completion is text, whatever it
-holds: special tokens that it spells out are taken out of it, since it could close its turn with
-them and open another's.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from lydite.config import UserError
+from lydite.model.classifier_input import ClassifierSpec, Encoded, Encoder, Key
 from lydite.model.source import one_line, reading
 from lydite.types import Message
 
-Layout = Literal["auto", "chat", "pair", "template"]
-UNBOUNDED = 4096
-"""Tokens of a sequence where neither model nor tokenizer says how far positions go."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifierSpec:
-    """Which model, and how text becomes its input. ``field`` names the setting in errors.
-
-    ``layout``: ``chat`` (the tokenizer's chat template, the completion as the assistant's turn),
-    ``pair`` (two segments, as the tokenizer joins them), ``template`` (``template`` with
-    ``{prompt}`` and ``{completion}`` in it), or ``auto``: chat if there is a chat template, else
-    template. ``max_tokens`` of ``None`` is the model's own limit. A forward pass takes at most
-    ``batch_tokens`` tokens, padding included, or one sequence.
-    """
-
-    path: str
-    tokenizer: str | None = None
-    layout: Layout = "auto"
-    template: str = "{prompt}\n\n{completion}"
-    max_tokens: int | None = None
-    batch_tokens: int = 16_384
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    device: str = "auto"
-    field: str = "reward_model"
+__all__ = ["Classifier", "ClassifierSpec", "Rated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +29,6 @@ class Rated:
     logits: tuple[float, ...]
     cut_prompt: int = 0
     cut_completion: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    cut_prompt: int
-    cut_completion: int
 
 
 class Classifier:
@@ -97,14 +59,15 @@ class Classifier:
             self._model.to(self._device)
         except (RuntimeError, AssertionError) as error:
             raise UserError(f"{field}.device: {self._device}: {one_line(error)}") from error
-        self._shape = self._model.config.get_text_config()
-        self._own_pad: int | None = self._shape.pad_token_id
-        self._layout = self._chosen_layout()
-        self.max_tokens = self._longest()
+        self._input = Encoder(spec, self._tokenizer, self._model.config.get_text_config())
         self.labels = tuple(
             str(self._model.config.id2label.get(n, n)) for n in range(self._model.config.num_labels)
         )
-        self._special = _special_texts(self._tokenizer)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the longest input."""
+        return self._input.max_tokens
 
     def rate(self, pairs: Sequence[tuple[Sequence[Message], str]]) -> list[Rated]:
         """The model's numbers for each prompt and completion, in order.
@@ -112,115 +75,26 @@ class Classifier:
         Raises:
             UserError: the chat template refuses the messages.
         """
-        encoded = [self._encode(messages, completion) for messages, completion in pairs]
-        distinct = sorted({(e.ids, e.segments) for e in encoded}, key=lambda e: (-len(e[0]), e))
-        found: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[float, ...]] = {}
-        for batch in _batches(distinct, self._spec.batch_tokens):
-            found.update(zip(batch, self._logits(batch), strict=True))
-        return [Rated(found[e.ids, e.segments], e.cut_prompt, e.cut_completion) for e in encoded]
+        encoded = [self._input.encode(messages, completion) for messages, completion in pairs]
+        distinct = {each.key: each for each in encoded}
+        ordered = [distinct[key] for key in sorted(distinct, key=lambda key: (-len(key[0]), key))]
+        found: dict[Key, tuple[float, ...]] = {}
+        for batch in _batches(ordered, self._spec.batch_tokens):
+            keys = [each.key for each in batch]
+            found.update(zip(keys, self._logits(batch), strict=True))
+        return [Rated(found[e.key], e.cut_prompt, e.cut_completion) for e in encoded]
 
     def _dtype(self) -> torch.dtype:
         if self._spec.dtype == "auto":
             return torch.bfloat16 if self._device.startswith("cuda") else torch.float32
         return torch.bfloat16 if self._spec.dtype == "bfloat16" else torch.float32
 
-    def _chosen_layout(self) -> Layout:
-        layout, template = self._spec.layout, self._tokenizer.chat_template
-        if layout == "chat" and template is None:
-            raise UserError(
-                f"{self._spec.field}.layout: the tokenizer has no chat template; set layout to "
-                "template or pair"
-            )
-        return layout if layout != "auto" else "template" if template is None else "chat"
-
-    def _longest(self) -> int:
-        own = getattr(self._shape, "max_position_embeddings", None)
-        limits = [n for n in (own, self._tokenizer.model_max_length) if n and 0 < n < 10**9]
-        longest = int(min(limits, default=UNBOUNDED))
-        wanted = self._spec.max_tokens
-        if wanted is not None and own and wanted > own:
-            raise UserError(
-                f"{self._spec.field}.max_tokens: {wanted} is past the model's longest, {own}"
-            )
-        return longest if wanted is None else wanted
-
-    def _encode(self, messages: Sequence[Message], completion: str) -> _Encoded:
-        """The input, cut to fit."""
-        completion = _without(completion, self._special)
-        whole = sum(len(message.content) for message in messages)
-
-        def ids(cut: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-            return self._ids(_cut_front(messages, cut), completion[: len(completion) - end])
-
-        found = ids(0, 0)
-        if len(found[0]) <= self.max_tokens:
-            return _Encoded(*found, 0, 0)
-        cut = _least(whole, lambda n: len(ids(n, 0)[0]) <= self.max_tokens)
-        end = 0
-        if cut is None:
-            cut = whole
-            shortest = _least(len(completion), lambda n: len(ids(whole, n)[0]) <= self.max_tokens)
-            if shortest is None:
-                raise UserError(
-                    f"{self._spec.field}.max_tokens: {self.max_tokens} leaves no room beside the "
-                    "template; raise it"
-                )
-            end = shortest
-        return _Encoded(*ids(cut, end), cut, end)
-
-    def _ids(
-        self, messages: Sequence[Message], completion: str
-    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        if self._layout == "chat":
-            text = self._chat(messages, completion)
-            encoded = self._tokenizer(text, add_special_tokens=False)
-        else:
-            prompt = "\n\n".join(message.content for message in messages)
-            if self._layout == "pair":
-                encoded = self._tokenizer(prompt, completion)
-            else:
-                parts = {"{prompt}": prompt, "{completion}": completion}
-                text = re.sub(
-                    r"\{prompt\}|\{completion\}", lambda m: parts[m[0]], self._spec.template
-                )
-                encoded = self._tokenizer(text)
-        return tuple(encoded["input_ids"]), tuple(encoded.get("token_type_ids", ()))
-
-    def _chat(self, messages: Sequence[Message], completion: str) -> str:
-        turns = [{"role": m.role, "content": m.content} for m in messages]
-        turns.append({"role": "assistant", "content": completion})
-        try:
-            return str(self._tokenizer.apply_chat_template(turns, tokenize=False))
-        except (TemplateError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{self._spec.field}: its chat template refuses these messages: {one_line(error)}"
-            ) from error
-
     @torch.inference_mode()
-    def _logits(
-        self, batch: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
-    ) -> list[tuple[float, ...]]:
-        """``[B, labels]``, padded on the right: a decoder's numbers are read at its last token."""
-        longest = max(len(ids) for ids, _ in batch)
-        pad = self._pad({token for ids, _ in batch for token in ids})
-        rows = [[*ids, *[pad] * (longest - len(ids))] for ids, _ in batch]
-        mask = [[1] * len(ids) + [0] * (longest - len(ids)) for ids, _ in batch]
-        given = {"input_ids": rows, "attention_mask": mask}
-        if batch[0][1]:
-            given["token_type_ids"] = [[*s, *[0] * (longest - len(s))] for _, s in batch]
-        tensors = {key: torch.tensor(value, device=self._device) for key, value in given.items()}
+    def _logits(self, batch: Sequence[Encoded]) -> list[tuple[float, ...]]:
+        """``[B, labels]``."""
+        tensors = {k: v.to(self._device) for k, v in self._input.tensors(batch).items()}
         logits: torch.Tensor = self._model(**tensors).logits
         return [tuple(row) for row in logits.float().cpu().tolist()]
-
-    def _pad(self, used: set[int]) -> int:
-        """The model's own, or one that no sequence holds: where a decoder's sequence ends is told
-        by the padding.
-        """
-        if self._own_pad is not None:
-            return self._own_pad
-        free = next(token for token in range(len(used) + 1) if token not in used)
-        self._shape.pad_token_id = free
-        return free
 
 
 def _load(path: str, dtype: torch.dtype, field: str) -> Any:
@@ -242,49 +116,10 @@ def _load(path: str, dtype: torch.dtype, field: str) -> Any:
     return model
 
 
-def _special_texts(tokenizer: Any) -> tuple[str, ...]:
-    """What the tokenizer takes for control tokens, wherever it stands in a text."""
-    added = [str(t.content) for t in tokenizer.added_tokens_decoder.values() if t.special]
-    return tuple(sorted({*added, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True))
-
-
-def _without(text: str, special: Sequence[str]) -> str:
-    """The text without any of these, also where taking one out would make another."""
-    before = None
-    while before != text:
-        before = text
-        for token in special:
-            text = text.replace(token, "")
-    return text
-
-
-def _cut_front(messages: Sequence[Message], count: int) -> list[Message]:
-    """The messages without their first ``count`` characters."""
-    found = []
-    for message in messages:
-        taken = min(count, len(message.content))
-        count -= taken
-        found.append(Message(message.role, message.content[taken:]))
-    return found
-
-
-def _least(most: int, fits: Callable[[int], bool]) -> int | None:
-    """The least number up to ``most`` that fits, if what is cut more fits too."""
-    if not fits(most):
-        return None
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
-
-
-def _batches(
-    rows: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], tokens: int
-) -> Iterator[list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+def _batches(rows: Sequence[Encoded], tokens: int) -> Iterator[Sequence[Encoded]]:
     """The rows, longest first, cut so that a batch padded to its longest has at most ``tokens``."""
     start = 0
     while start < len(rows):
-        size = max(1, tokens // max(1, len(rows[start][0])))
-        yield list(rows[start : start + size])
+        size = max(1, tokens // max(1, len(rows[start].ids)))
+        yield rows[start : start + size]
         start += size

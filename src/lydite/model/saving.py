@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.model.reference import has_adapter
+from lydite.model.scorer import Scorer
 from lydite.model.source import quiet
 
 
@@ -30,12 +32,33 @@ def save_policy(policy: Policy, folder: Path) -> None:
     Raises:
         UserError: the disk is full or the place cannot be written.
     """
+    _whole(folder, lambda place: _write(policy, place))
+
+
+def save_scorer(scorer: Scorer, folder: Path) -> None:
+    """Writes a reward model likewise, as a sequence classifier with its tokenizer.
+
+    Raises:
+        UserError: as :func:`save_policy`.
+    """
+
+    def write(place: Path) -> None:
+        with quiet():
+            scorer.model.save_pretrained(place)
+            scorer.tokenizer.save_pretrained(place)
+        _sync_all(place)
+
+    _whole(folder, write)
+
+
+def _whole(folder: Path, write: Callable[[Path], None]) -> None:
+    """Has a folder written beside its place, and moves it there."""
     folder = Path(folder)
     temporary: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        _write(policy, temporary)
+        write(temporary)
         _replace(temporary, folder)
     except (OSError, SafetensorError) as error:
         if temporary is not None:
@@ -53,6 +76,10 @@ def _write(policy: Policy, folder: Path) -> None:
         finally:
             model.generation_config = generation
         policy.tokenizer.save_pretrained(folder)
+    _sync_all(folder)
+
+
+def _sync_all(folder: Path) -> None:
     os.chmod(folder, 0o755)
     for path in (*folder.iterdir(), folder):
         _sync(path)

@@ -19,14 +19,16 @@ from lydite.pipeline.device import pick_device
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.problems import load_one, problems_of
-from lydite.pipeline.recipe import Recipe, check_tasks, verified_tasks
+from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
+from lydite.pipeline.verifiers import judge_of, verifier_uses
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.switch import in_mode
 from lydite.tasks.task import TaskData
 from lydite.train.modes import check_modes
 from lydite.types import Problem
 from lydite.verify.describe import describe_rewards
+from lydite.verify.settings import VerifierConfig
 from lydite.verify.verifier import build
 
 SHOWN = 3
@@ -86,7 +88,7 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
     yield from _prompts(recipe, tasks, found)
     yield from _sampled(recipe, tasks)
     if tasks:
-        yield _try("verifier", lambda: _verifier(recipe, tasks))
+        yield _try("verifier", lambda: _verifiers(recipe, tasks))
     yield from (
         _try(
             "memory" if name == "model" else f"memory of {name}",
@@ -229,22 +231,28 @@ def _measured(prompting: Policy, recipe: Recipe, data: TaskData) -> Finding:
     return f"at most {most} tokens with the completion", ()
 
 
-def _verifier(recipe: Recipe, tasks: dict[str, TaskData]) -> Finding:
-    held_out = set(recipe.evaluation.tasks)
-    trained = verified_tasks(recipe)
-    judge = recipe.evaluation.verifier
-    uses = [(recipe.verifier, trained if judge else trained | held_out)]
-    if judge is not None:
-        uses.append((judge, held_out))
+def _verifiers(recipe: Recipe, tasks: dict[str, TaskData]) -> Finding:
+    """Every verifier of the recipe, its references tried on it."""
+    owners = _owners(recipe)
     count = 0
     lines: list[str] = []
-    for config, names in uses:
+    for config, names in verifier_uses(recipe):
         problems = problems_of(tasks, names)
         build(config, problems).close()
         count += len(problems)
-        held = "held out: " if config is judge else ""
-        lines += [f"{held}{line}" for line in describe_rewards(config, problems)]
+        owner = next((who for known, who in owners if known == config), "")
+        lines += [f"{owner}{line}" for line in describe_rewards(config, problems)]
     return f"each of {count} gold answers verifies against itself", tuple(lines)
+
+
+def _owners(recipe: Recipe) -> list[tuple[VerifierConfig, str]]:
+    """Whose a verifier is, where it is not the recipe's."""
+    own = [
+        (config, f"{stage.name}: ")
+        for stage in recipe.stages
+        for config, _ in stage.verifiers(recipe.verifier)
+    ]
+    return [(recipe.verifier, ""), *own, (judge_of(recipe), "held out: ")]
 
 
 def _memory(recipe: Recipe, config: ModelConfig) -> Finding:

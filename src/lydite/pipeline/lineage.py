@@ -17,6 +17,9 @@ from lydite.pipeline.artifact import fingerprint
 SHOWN = 12
 """Digits of a fingerprint that are shown; all of them are in ``artifact.json``."""
 
+NO_MODEL = ("rejection_sampling", "reward_model")
+"""Kinds of stage that leave no model for the next stage to start from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -53,7 +56,7 @@ def read_lineage(run: Path) -> Node:
                 root.children.append(parent)
             parent.children.append(node)
             nodes[stage["name"]] = node
-            if stage["kind"] != "rejection_sampling":
+            if stage["kind"] not in NO_MODEL:
                 last = stage["name"]
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())

@@ -15,7 +15,6 @@ from lydite.pipeline.mining import Mined
 from lydite.pipeline.pairs import (
     StagePairs,
     TaskPairs,
-    as_tokens,
     load_pairs,
     rollout_files,
     sampled_pairs,
@@ -24,11 +23,10 @@ from lydite.pipeline.pairs import (
     task_pairs,
 )
 from lydite.train.evaluate import Prompt
-from lydite.train.preference import Pair
 from lydite.types import Engine, Problem, Verifier
 
 if TYPE_CHECKING:
-    from lydite.pipeline.stages.preference import PreferenceStage
+    from lydite.pipeline.stages.pairs import PairStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +43,14 @@ class Source:
 
 
 def kept_pairs(
-    stage: PreferenceStage,
+    stage: PairStage,
     source: Source,
     problems: Sequence[Problem],
     lineage: Lineage,
     rules: tuple[int, float],
-) -> tuple[list[Pair], str]:
-    """The pairs of a stage, which lie in ``pairs.parquet`` in its folder from here on, and what
-    there is to say of them. ``rules`` are the run's seed and the verifier's ``fail_rate``.
+) -> Mined:
+    """The pairs of a stage, which lie in ``pairs.parquet`` in its folder from here on. ``rules``
+    are the run's seed and the verifier's ``fail_rate``.
 
     Raises:
         UserError: there is no pair, and why.
@@ -66,11 +64,11 @@ def kept_pairs(
         if not mined.pairs:
             raise UserError(f"stages.{stage.name}.pairs: {mined.report()}; {_remedy(stage)}")
         save_pairs(path, mined, lineage.fingerprint)
-    return as_tokens(mined, prompts), mined.report()
+    return mined
 
 
 def _mine(
-    stage: PreferenceStage,
+    stage: PairStage,
     source: Source,
     prompts: Sequence[Prompt],
     rules: tuple[int, float],
@@ -93,7 +91,7 @@ def _mine(
     )
 
 
-def _remedy(stage: PreferenceStage) -> str:
+def _remedy(stage: PairStage) -> str:
     if isinstance(stage.pairs, TaskPairs):
         return f"look at the columns worked and rejected of tasks.{stage.task}"
     if isinstance(stage.pairs, StagePairs):

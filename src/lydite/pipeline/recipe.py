@@ -17,11 +17,13 @@ from lydite.pipeline.stages.distill import DistillStage
 from lydite.pipeline.stages.fuse_thinking import FuseThinkingStage
 from lydite.pipeline.stages.preference import PreferenceStage
 from lydite.pipeline.stages.rejection import RejectionSamplingStage
+from lydite.pipeline.stages.reward_model import RewardModelStage
 from lydite.pipeline.stages.rl import RLStage
 from lydite.pipeline.stages.sft import SFTStage
 from lydite.pipeline.stages.stage import Stage
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
+from lydite.verify.settings import reward_model_stages
 from lydite.verify.verifier import VerifierConfig
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
@@ -31,6 +33,7 @@ AnyStage = Annotated[
     | RLStage
     | RejectionSamplingStage
     | PreferenceStage
+    | RewardModelStage
     | DistillStage
     | FuseThinkingStage,
     Field(discriminator="kind"),
@@ -100,7 +103,8 @@ class Recipe(Config):
             if stage.start_from not in (None, *models):
                 wrong = f"no earlier stage {stage.start_from!r}"
                 if stage.start_from in names:
-                    wrong = f"stage {stage.start_from!r} leaves a dataset, not a model"
+                    left = self.stages[names.index(stage.start_from)].leaves.replace("_", " ")
+                    wrong = f"stage {stage.start_from!r} leaves a {left}, not a language model"
                 raise ValueError(f"stages.{index}.start_from: {wrong}; one of {', '.join(models)}")
             if stage.model is not None and stage.start_from is not None:
                 raise ValueError(
@@ -112,9 +116,17 @@ class Recipe(Config):
                 stage.check(self.stages[:index])
             except ValueError as error:
                 raise ValueError(f"stages.{index}.{error}") from None
+            self._check_reward_models(index)
             names.append(stage.name)
             if stage.leaves == "model":
                 models.append(stage.name)
+        judge = self.evaluation.verifier or self.verifier
+        if self.evaluation.tasks and (waited := reward_model_stages(judge)):
+            raise ValueError(
+                "evaluation.verifier: held-out answers are scored from the start, when stage "
+                f"{min(waited)!r} has trained no reward model; give evaluation.verifier other "
+                "rewards"
+            )
         reported = (
             name for task in self.evaluation.tasks for name in self.evaluation.reported(task)
         )
@@ -126,6 +138,25 @@ class Recipe(Config):
                 "(samples/STAGE-TASK); choose another name"
             )
         return self
+
+    def _check_reward_models(self, index: int) -> None:
+        """That reward models are there when the stage comes. Raises ``ValueError``."""
+        stage = self.stages[index]
+        made = {s.name: s for s in self.stages[:index] if s.leaves == "reward_model"}
+        for config, _ in stage.verifiers(self.verifier):
+            for name, reward in reward_model_stages(config).items():
+                where = f"stages.{index}.verifier: {reward.name or reward.kind}"
+                if name not in made:
+                    raise ValueError(
+                        f"{where}.from_stage: no reward_model stage {name!r} before stage "
+                        f"{stage.name!r}; there is {', '.join(sorted(made)) or 'none'}"
+                    )
+                trained = getattr(made[name], "sees", reward.sees)
+                if reward.sees != trained:
+                    raise ValueError(
+                        f"{where}.sees: the model of stage {name!r} learned from {trained!r}, "
+                        f"here it would be shown {reward.sees!r}; say sees: {trained} here"
+                    )
 
     def _check_sources(self, index: int, task: str) -> None:
         """That a stage's task is there when the stage comes. Raises ``ValueError``."""
@@ -196,11 +227,6 @@ class Recipe(Config):
         """Those of :meth:`task_names` whose questions a stage asks."""
         used = (task for stage in self.stages for task in stage.uses)
         return list(dict.fromkeys(source for task in used for source in self.sources_of(task)))
-
-
-def verified_tasks(recipe: Recipe) -> set[str]:
-    """Tasks that a stage samples answers to and verifies them."""
-    return {task for stage in recipe.stages for task in stage.verified}
 
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Recipe:

@@ -25,13 +25,14 @@ from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact, Lineage, begin, fingerprint, load_artifact
 from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.folder import RunFolder, write_json
-from lydite.pipeline.problems import load_tasks, made_task, problems_of
-from lydite.pipeline.recipe import Recipe, check_tasks, verified_tasks
+from lydite.pipeline.problems import load_tasks, made_task
+from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import At, Stage
 from lydite.pipeline.summary import StageSummary, summarise
+from lydite.pipeline.verifiers import Verifiers, judge_of
 from lydite.tasks.task import TaskData
 from lydite.types import Verifier
-from lydite.verify.verifier import build
+from lydite.verify.settings import VerifierConfig, reward_model_stages
 from lydite.watch.events import (
     Evaluated,
     Event,
@@ -117,21 +118,11 @@ class _Run:
         self._began = time.perf_counter()
         self._fits = False
         self._artifacts: dict[str, Artifact] = {}
-        judge = recipe.evaluation.verifier
-        held_out = set(recipe.evaluation.tasks)
-        trained = verified_tasks(recipe)
-        self._verifier = verifier or build(
-            recipe.verifier, problems_of(tasks, trained if judge else trained | held_out)
-        )
-        self._judge = (
-            self._verifier if judge is None else build(judge, problems_of(tasks, held_out))
-        )
+        self._verifiers = Verifiers(recipe, tasks, verifier)
 
     def close(self) -> None:
         """Ends the worker processes."""
-        self._verifier.close()
-        if self._judge is not self._verifier:
-            self._judge.close()
+        self._verifiers.close()
 
     def execute(self) -> Finished:
         """Every stage in order, those that are done skipped."""
@@ -146,6 +137,8 @@ class _Run:
                 last = stage.name
             if made.dataset is not None:
                 files[f"dataset {stage.name}"] = made.dataset
+            if stage.leaves == "reward_model":
+                files[f"reward model {stage.name}"] = made.model
             self._summarise()
         if last != "model":
             files["model"] = self._folder.model
@@ -217,8 +210,8 @@ class _Run:
             folder=self._folder,
             log=self._log,
             tasks=self._tasks,
-            verifier=self._verifier,
-            judge=self._judge,
+            verifier=self._verifier_of(self._scored_by(stage)),
+            judge=self._verifier_of(judge_of(self._recipe)),
             device=self._device,
             lineage=lineage,
             parent=origin,
@@ -227,7 +220,17 @@ class _Run:
             earlier=sum(each.draws for each in before),
             load=lambda: self._load(stage, parent),
             load_frozen=self._load_frozen,
+            scored_by=self._scored_by(stage),
+            verifier_of=self._verifier_of,
         )
+
+    def _scored_by(self, stage: Stage) -> VerifierConfig:
+        """The settings of the verifier that a stage has, its own or the recipe's."""
+        own = stage.verifiers(self._recipe.verifier)
+        return own[0][0] if own else self._recipe.verifier
+
+    def _verifier_of(self, config: VerifierConfig) -> Verifier:
+        return self._verifiers.of(config, {n: a.model for n, a in self._artifacts.items()})
 
     def _dataset(self, stage: str) -> Path:
         """The file that a stage left."""
@@ -237,12 +240,15 @@ class _Run:
 
     def _lineage(self, stage: Stage, parent: Artifact) -> Lineage:
         data = {task: self._tasks[task].fingerprint for task in stage.uses}
+        for config, _ in stage.verifiers(self._recipe.verifier):
+            for name in reward_model_stages(config):
+                data[f"reward model {name}"] = self._artifacts[name].fingerprint
         return Lineage(
             stage=stage.name,
             kind=stage.kind,
             settings={
                 "stage": stage.model_dump(mode="json"),
-                "verifier": self._recipe.verifier.model_dump(mode="json"),
+                "verifier": self._scored_by(stage).model_dump(mode="json"),
                 "device": self._device,
             },
             parent=parent.fingerprint,

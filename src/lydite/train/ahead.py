@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from lydite.train.collecting import Collector, Rollout
+from lydite.train.collecting import Collector, Place, Rollout
 from lydite.types import Engine
 
 _PREFIX = "ahead."
@@ -76,8 +76,8 @@ class Ahead:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sampler")
 
     @property
-    def left(self) -> int:
-        return self._place.left
+    def place(self) -> Place:
+        return self._place
 
     def take(self, step: int) -> Rollout:
         """The rollout of a step, once it is there; the thread goes on to the steps behind it."""

@@ -7,7 +7,7 @@ of it (:mod:`lydite.train.ahead`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -27,16 +27,42 @@ STEPS_APART = 10**9
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A stretch of the stage from step ``start`` (from 0) on: which prompts are drawn, what scores
+    the completions, and the weights of that reward's parts.
+    """
+
+    start: int
+    prompts: Sequence[Prompt]
+    verifier: Verifier
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """Where the walk through the problems stands, and how many of them are still drawn."""
+    """Where the walk through a phase's problems stands, and how many of its ``size`` are still
+    drawn. ``last``: no phase follows.
+    """
 
     cursor: Cursor
     retired: tuple[str, ...]
     left: int
+    size: int
+    phase: int = 0
+    last: bool = True
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to draw."""
+        return self.left == 0 and self.last
 
     def state(self) -> dict[str, Any]:
         """As JSON, for a checkpoint."""
-        return {"cursor": asdict(self.cursor), "retired": list(self.retired)}
+        return {
+            "cursor": asdict(self.cursor),
+            "retired": list(self.retired),
+            "phase": self.phase,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +82,8 @@ class Rollouts(Protocol):
     """Where a trainer gets its rollouts from, in order, one a step."""
 
     @property
-    def left(self) -> int:
-        """Problems that are still drawn after the rollout that was taken last."""
+    def place(self) -> Place:
+        """Behind the rollout that was taken last."""
         ...
 
     def take(self, step: int) -> Rollout: ...
@@ -78,32 +104,50 @@ class Collector:
         self,
         config: RLConfig,
         objective: Objective,
-        sampling: tuple[Engine, Verifier, float],
-        prompts: Sequence[Prompt],
+        sampling: tuple[Engine, float],
+        phases: Sequence[Phase],
         seed: int,
         first_step: int,
     ) -> None:
-        """``sampling`` is what samples, what verifies, and the share of undecided verdicts past
-        which the run stops. Noise is addressed by ``first_step`` and the step.
+        """``sampling`` is what samples, and the share of undecided verdicts past which the run
+        stops. Noise is addressed by ``first_step`` and the step. The first phase begins at step 0.
         """
         self._config = config
         self._objective = objective
-        self._engine, self._verifier, self._fail_rate = sampling
-        self._prompts = {prompt.problem.id: prompt for prompt in prompts}
-        self._problems = [prompt.problem for prompt in prompts]
+        self._engine, self._fail_rate = sampling
+        self._phases = phases
         self._seed = seed
         self._first_step = first_step
-        self._sampler = Sampler(self._problems, seed)
         self._params = config.sampling.params()
-
-    @property
-    def left(self) -> int:
-        return self._sampler.left
+        self._begin(0)
 
     @property
     def place(self) -> Place:
-        sampler = self._sampler
-        return Place(sampler.cursor, tuple(sampler.retired), sampler.left)
+        sampler, number = self._sampler, self._number
+        last = number == len(self._phases) - 1
+        size = len(self._phases[number].prompts)
+        return Place(sampler.cursor, tuple(sampler.retired), sampler.left, size, number, last)
+
+    def _begin(self, number: int) -> None:
+        """A phase, at the beginning of its problems."""
+        self._number = number
+        prompts = self._phases[number].prompts
+        self._prompts = {prompt.problem.id: prompt for prompt in prompts}
+        self._problems = [prompt.problem for prompt in prompts]
+        self._sampler = Sampler(self._problems, self._seed)
+
+    def _advance(self, step: int) -> None:
+        """To the phase of a step. One whose problems are all solved is left early; one with the
+        prompts of that before it goes on through them.
+        """
+        while self._number + 1 < len(self._phases) and (
+            self._phases[self._number + 1].start <= step or self._sampler.left == 0
+        ):
+            now, after = self._phases[self._number], self._phases[self._number + 1]
+            if after.prompts is now.prompts and self._sampler.left:
+                self._number += 1
+            else:
+                self._begin(self._number + 1)
 
     def take(self, step: int) -> Rollout:
         """Samples groups until enough of them teach, or once without dynamic sampling.
@@ -112,12 +156,14 @@ class Collector:
             UserError: too many verdicts could not be decided, or whatever engine and verifier say.
         """
         clock = Clock()
+        self._advance(step)
+        verifier = self._phases[self._number].verifier
         objective, before = self._objective, self._sampler.left
 
         def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
             problems = [draw.problem for draw in drawn]
             requests = [self._request(draw, step) for draw in drawn]
-            found = sample_and_verify(self._engine, self._verifier, problems, requests, clock)
+            found = sample_and_verify(self._engine, verifier, problems, requests, clock)
             scored = self._score(problems, *found)
             self._retire(scored)
             return scored
@@ -172,12 +218,13 @@ class Collector:
         return {}
 
     def state(self) -> dict[str, Any]:
-        """The place in the data, and the problems that are retired."""
+        """The phase, the place in its data, and the problems that are retired."""
         return self.place.state()
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint."""
         del tensors
+        self._begin(state.get("phase", 0))
         cursor = Cursor(**state["cursor"])
         # A checkpoint from before these were carried has none of them.
         self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))

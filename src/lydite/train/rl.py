@@ -19,7 +19,7 @@ from lydite.rollout.sampler import Collected
 from lydite.train import advice
 from lydite.train.ahead import Ahead, DetachedEngine
 from lydite.train.clock import Clock
-from lydite.train.collecting import STEPS_APART, Collector, Rollouts
+from lydite.train.collecting import STEPS_APART, Collector, Phase, Rollouts
 from lydite.train.evaluate import Prompt
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
@@ -87,24 +87,26 @@ class RLTrainer:
         prompts: Sequence[Prompt],
         seed: int,
         earlier: int = 0,
+        later: Sequence[Phase] = (),
     ) -> None:
         """``earlier`` counts the RL stages before this one in the run: a second stage on the same
-        problems meets them in another order and with other noise.
+        problems meets them in another order and with other noise. ``later`` are the phases that
+        follow the one that begins with ``prompts``, in order.
         """
         self.config = config
         self.total = config.steps
         self._parts = parts
         self._seed = seed + earlier
-        self._whole = len(prompts)
-        self._rollouts = self._rollouts_from(prompts, earlier * STEPS_APART)
+        self._phases = [Phase(0, prompts, parts.verifier, parts.weights), *later]
+        self._rollouts = self._rollouts_from(earlier * STEPS_APART)
         self._coefficient = parts.objective.entropy_bonus.coefficient
 
-    def _rollouts_from(self, prompts: Sequence[Prompt], first_step: int) -> Rollouts:
+    def _rollouts_from(self, first_step: int) -> Rollouts:
         parts, ahead = self._parts, self._parts.ahead
         assert (ahead is None) == (self.config.staleness == 0), "staleness needs a detached engine"
-        sampling = (ahead or parts.engine, parts.verifier, parts.fail_rate)
+        sampling = (ahead or parts.engine, parts.fail_rate)
         collector = Collector(
-            self.config, parts.objective, sampling, prompts, self._seed, first_step
+            self.config, parts.objective, sampling, self._phases, self._seed, first_step
         )
         if ahead is None:
             return collector
@@ -113,7 +115,7 @@ class RLTrainer:
     @property
     def finished(self) -> bool:
         """Whether every problem is solved, and the objective retires those that are."""
-        return self._rollouts.left == 0
+        return self._rollouts.place.finished
 
     def close(self) -> None:
         """Ends the thread that samples ahead, if there is one."""
@@ -133,7 +135,8 @@ class RLTrainer:
         measured = reward_metrics(collected.seen)
         sampled_entropy = measured["entropy_sampled"]
         objective, bonus = self._at_entropy(sampled_entropy)
-        signal = self._signal(collected.groups)
+        place = rollout.place
+        signal = self._signal(collected.groups, self._phases[place.phase].weights)
         batch = self._batch(collected.groups, signal)
         stale = {"staleness": float(self._parts.engine.version - rollout.version)}
         trained: dict[str, float] = {}
@@ -153,8 +156,7 @@ class RLTrainer:
             trained = {**judged, **trained}
             self._parts.engine.version += 1
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
-        left = rollout.place.left
-        problems = rollout.before, left, self._whole
+        problems = rollout.before, place.left, place.size
         retires = objective.group_filter.retire_at is not None
         sampled = sum(c.sampled for scored in collected.seen for c in scored.group.completions)
         metrics = {
@@ -165,7 +167,8 @@ class RLTrainer:
             **bonus,
             **(stale if self.config.staleness else {}),
             **self._flops(collected.seen, told, trained),
-            **({"retired": float(self._whole - left)} if retires else {}),
+            **({"retired": float(place.size - place.left)} if retires else {}),
+            **({"phase": float(place.phase)} if len(self._phases) > 1 else {}),
             "groups": float(len(batch.groups)),
             "rounds": float(collected.rounds),
             "tokens": float(sampled),
@@ -213,8 +216,10 @@ class RLTrainer:
             for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
         ]
 
-    def _signal(self, kept: Sequence[Scored]) -> _Signal:
-        """Advantages over all kept groups at once: a batch's deviation needs the whole batch."""
+    def _signal(self, kept: Sequence[Scored], given: Mapping[str, float]) -> _Signal:
+        """Advantages over all kept groups at once: a batch's deviation needs the whole batch.
+        ``given`` are the weights of the reward's parts.
+        """
         if not kept:
             nothing = torch.zeros(0, self.config.group_size)
             return _Signal(nothing, nothing.bool())
@@ -229,7 +234,7 @@ class RLTrainer:
             rewards = verified = torch.zeros_like(verified)
         elif objective.by_part:
             penalty = (rewards - verified).nan_to_num()
-            rewards, weights = reward_parts([s.group for s in kept], self._parts.weights, penalty)
+            rewards, weights = reward_parts([s.group for s in kept], given, penalty)
         advantages = objective.advantages(rewards, lengths, weights)
         sampled = torch.tensor([[any(c.loss_mask) for c in s.group.completions] for s in kept])
         return _Signal(advantages, objective.keep(verified, truncated) & sampled)

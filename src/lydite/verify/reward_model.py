@@ -62,11 +62,14 @@ class RewardModelReward:
         ]
 
     def check_golds(self, problems: Sequence[Problem]) -> list[str | None]:
-        """Loads the model and tries it on the first few problems; a reference is not needed.
+        """Loads the model and tries it on the first few problems; a reference is not needed. One
+        that is yet to be trained is not tried.
 
         Raises:
             UserError: as :meth:`score`.
         """
+        if self._config.model is None:
+            return [None] * len(problems)
         tried = list(problems[:TRIED])
         scores = self.score(tried, [problem.reference or "" for problem in tried])
         faults: list[str | None] = [None] * len(problems)
@@ -75,9 +78,10 @@ class RewardModelReward:
         return faults
 
     def warm(self) -> None:
-        """Loads the model."""
-        with self._lock:
-            self._model()
+        """Loads the model, if it is there."""
+        if self._config.model is not None:
+            with self._lock:
+                self._model()
 
     def close(self) -> None:
         """Lets go of the model."""
@@ -87,6 +91,11 @@ class RewardModelReward:
     def _model(self) -> tuple[Classifier, int]:
         if self._loaded is None:
             config = self._config
+            if config.model is None:
+                raise UserError(
+                    f"{self.name}.from_stage: only a run of the recipe has the model of stage "
+                    f"{config.from_stage!r}; give model a folder"
+                )
             # By name: this room loads without torch.
             room = importlib.import_module("lydite.model.classifier")
             spec = room.ClassifierSpec(

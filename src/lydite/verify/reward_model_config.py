@@ -18,7 +18,17 @@ class RewardModelConfig(RewardConfig):
     kind: Literal["reward_model"] = Field(
         default="reward_model", description="A Transformers sequence classifier."
     )
-    model: str = Field(min_length=1, description="Hub id or local folder of the classifier.")
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Hub id or local folder of the classifier; give this or `from_stage`.",
+    )
+    from_stage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Name of an earlier `reward_model` stage of the recipe, whose model it is. For "
+        "the `verifier` of a stage after it.",
+    )
     tokenizer: str | None = Field(
         default=None, description="Hub id or folder of its tokenizer; the model's if null."
     )
@@ -82,6 +92,10 @@ class RewardModelConfig(RewardConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if (self.model is None) == (self.from_stage is None):
+            raise ValueError(
+                "give one of model (a hub id or folder) and from_stage (a stage that trains it)"
+            )
         if self.clip is not None and not self.clip[0] < self.clip[1]:
             raise ValueError(f"clip: {list(self.clip)} is empty; give the least reward first")
         for place in ("{prompt}", "{completion}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
@@ -340,6 +341,44 @@ def all_rewards(rewards: Sequence[AnyReward]) -> Iterator[AnyReward]:
         yield reward
         for each in inner_rewards(reward):
             yield from all_rewards(each)
+
+
+def reward_model_stages(config: VerifierConfig) -> dict[str, RewardModelConfig]:
+    """The rewards whose model a stage of the recipe trains, by its name."""
+    return {
+        reward.from_stage: reward
+        for reward in all_rewards(config.rewards)
+        if isinstance(reward, RewardModelConfig) and reward.from_stage is not None
+    }
+
+
+def with_reward_models(config: VerifierConfig, folders: Mapping[str, Path]) -> VerifierConfig:
+    """The same with the folder of each reward model that a stage has trained, by its name."""
+
+    def ready(rewards: Sequence[Any]) -> list[Any]:
+        return [_ready(reward) for reward in rewards]
+
+    def _ready(reward: Any) -> Any:
+        if isinstance(reward, RewardModelConfig):
+            folder = folders.get(reward.from_stage or "")
+            found = {} if folder is None else {"model": str(folder), "from_stage": None}
+            return reward.model_copy(update=found)
+        if isinstance(reward, GateConfig):
+            inner = {"require": ready(reward.require), "then": ready(reward.then)}
+            return reward.model_copy(update=inner)
+        if isinstance(reward, CascadeConfig):
+            return reward.model_copy(update={"rewards": ready(reward.rewards)})
+        return reward
+
+    if not reward_model_stages(config):
+        return config
+    return config.model_copy(update={"rewards": ready(config.rewards)})
+
+
+def reward_weights(config: VerifierConfig) -> dict[str, float]:
+    """The weight of each reward that is added up, by name."""
+    names = reward_names(config.rewards)
+    return {name: each.weight for name, each in zip(names, config.rewards, strict=True)}
 
 
 def reward_names(rewards: Sequence[Any]) -> list[str]:

@@ -19,7 +19,7 @@ from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
-from lydite.pipeline.stages.stage import At, Checks, Finding, Stage, TaskStage
+from lydite.pipeline.stages.stage import At, Checks, Finding, Stage, VerifiedStage
 from lydite.pipeline.stages.training import train
 from lydite.pipeline.teachers import StageTeacher, TeacherField
 from lydite.rollout.engine import EngineConfig
@@ -31,7 +31,7 @@ from lydite.train.rl import RLParts, RLTrainer
 from lydite.types import Problem
 
 
-class DistillStage(TaskStage, DistillConfig):
+class DistillStage(VerifiedStage, DistillConfig):
     """On-policy distillation: the student answers, and a teacher says of every token how likely it
     was.
     """
@@ -125,7 +125,7 @@ class DistillStage(TaskStage, DistillConfig):
             at.verifier if self.verify else Unverified(),
             learner,
             objective,
-            at.recipe.verifier.limits.fail_rate if self.verify else 1.0,
+            at.scored_by.limits.fail_rate if self.verify else 1.0,
             at.reward_weights,
             tutor,
             flops_per_token(policy.model),

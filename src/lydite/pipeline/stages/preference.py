@@ -2,117 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from lydite.model.estimate import Workload
-from lydite.model.policy import Policy
-from lydite.model.render import render_example, render_prompt
 from lydite.pipeline.artifact import Artifact
-from lydite.pipeline.fit import check_pairs, longest_sampled
-from lydite.pipeline.pairs import (
-    SampledPairs,
-    StagePairs,
-    TaskPairs,
-    rollout_files,
-    rollouts_fingerprint,
-)
-from lydite.pipeline.prefer import Source, kept_pairs
-from lydite.pipeline.stages.stage import At, Checks, Finding, Stage, TaskStage
+from lydite.pipeline.pairs import SampledPairs, as_tokens
+from lydite.pipeline.stages.pairs import PairStage
+from lydite.pipeline.stages.stage import At
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.preference import PreferenceConfig, PreferenceTrainer
-from lydite.types import Problem
 
 
-class PreferenceStage(TaskStage, PreferenceConfig):
+class PreferenceStage(PairStage, PreferenceConfig):
     """Direct preference optimisation on pairs of answers: given, or mined from verified ones."""
 
     kind: Literal["preference"]
-    pairs: Annotated[SampledPairs | StagePairs | TaskPairs, Field(discriminator="kind")] = Field(
-        SampledPairs(kind="sampled"), description="Where pairs come from."
-    )
 
-    @property
-    def verified(self) -> tuple[str, ...]:
-        return (self.task,) if isinstance(self.pairs, SampledPairs) else ()
-
-    def check(self, earlier: Sequence[Stage]) -> None:
-        pairs = self.pairs
-        if not isinstance(pairs, StagePairs) or pairs.run is not None:
-            return
-        sources = {each.name: each for each in earlier if each.verified}
-        if pairs.stage not in sources:
-            raise ValueError(
-                f"pairs.stage: no earlier stage {pairs.stage!r} that samples; "
-                + (
-                    f"one of {', '.join(sources)}"
-                    if sources
-                    else "there is none, use kind: sampled"
-                )
-            )
-        theirs = sources[pairs.stage].verified
-        if self.task not in theirs:
-            raise ValueError(
-                f"task: pairs of stage {pairs.stage!r} are answers to its task; give "
-                f"task: {theirs[0]}"
-            )
-
-    def check_task(self, task: str, problems: Sequence[Problem]) -> None:
-        check_pairs(self.name, task, self.pairs, problems)
-
-    def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
-        """Of the prompt alone where answers are yet to be sampled by another stage."""
-        pairs = self.pairs
-        if isinstance(pairs, StagePairs):
-            return max(len(render_prompt(policy, p)) for p in problems)
-        if isinstance(pairs, TaskPairs):
-            self.check_task(self.task, problems)
-            answers = [(p, answer or "") for p in problems for answer in (p.worked, p.rejected)]
-            return max(len(render_example(policy, p, answer)[0]) for p, answer in answers)
-        return longest_sampled(
-            policy, problems, pairs.sampling, f"stages.{self.name}.pairs.sampling"
-        )
-
-    def task_checks(self, problems: Sequence[Problem]) -> Checks:
-        yield f"pairs of {self.name}", partial(self._count, problems)
-
-    def _count(self, problems: Sequence[Problem]) -> Finding:
-        """Where pairs come from, and how many there can be."""
-        self.check_task(self.task, problems)
-        pairs, count = self.pairs, len(problems)
-        if isinstance(pairs, StagePairs):
-            where = f" of {pairs.run}" if pairs.run else ""
-            text = f"mined from the rollouts of {pairs.stage}{where}"
-        elif isinstance(pairs, SampledPairs):
-            text = f"mined from {pairs.samples} answers to each of {count} problems"
-        else:
-            return f"{count} of the task, in {self.total_steps(count)} steps", ()
-        most = count * pairs.per_problem
-        return f"{text}, {pairs.rule}: at most {most}, in {self.total_steps(most)} steps", ()
+    def pair_steps(self, pairs: int) -> int:
+        return self.total_steps(pairs)
 
     def workload(self, engine: EngineConfig) -> Workload:
         sampled = isinstance(self.pairs, SampledPairs)
         rows = engine.max_rows * self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
         return Workload(rows, self.tokens_per_micro_batch, reference=not self.reference_free)
 
-    def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
-        if not isinstance(self.pairs, StagePairs):
-            return {}
-        files = rollout_files(self.name, self.pairs, samples)
-        return {f"rollouts of {self.pairs.stage}": rollouts_fingerprint(files)}
-
     def run(self, at: At) -> Artifact:
         policy = at.load()
         engine = at.engine(policy)
-        source = Source(policy, engine, at.verifier, at.folder, at.noise_step)
-        fail_rate = at.recipe.verifier.limits.fail_rate
-        pairs, report = kept_pairs(
-            self, source, at.problems(self.task), at.lineage, (at.recipe.seed, fail_rate)
-        )
-        trainer = PreferenceTrainer(policy, self, pairs, at.recipe.seed, [("pairs", report)])
+        mined = self.made(at, policy, engine)
+        pairs = as_tokens(mined, at.prompts(policy, self.task))
+        notes = [("pairs", mined.report())]
+        trainer = PreferenceTrainer(policy, self, pairs, at.recipe.seed, notes)
         return train(at, self.kind, trainer, policy, engine)

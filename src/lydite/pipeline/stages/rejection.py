@@ -12,13 +12,13 @@ from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.rejection import RejectionSampling
-from lydite.pipeline.stages.stage import At, Checks, Finding, Leaves, TaskStage
+from lydite.pipeline.stages.stage import At, Checks, Finding, Leaves, VerifiedStage
 from lydite.rollout.engine import EngineConfig
 from lydite.train.rejection import RejectionConfig, RejectionSampler
 from lydite.types import Problem
 
 
-class RejectionSamplingStage(TaskStage, RejectionConfig):
+class RejectionSamplingStage(VerifiedStage, RejectionConfig):
     """Several answers to every prompt, verified and filtered: a dataset for a later `sft` stage,
     which names it by a task with `from_stage`. The model stays as it is.
     """
@@ -26,10 +26,6 @@ class RejectionSamplingStage(TaskStage, RejectionConfig):
     leaves: ClassVar[Leaves] = "dataset"
 
     kind: Literal["rejection_sampling"]
-
-    @property
-    def verified(self) -> tuple[str, ...]:
-        return (self.task,)
 
     def check_settings(self) -> None:
         self.filters.check()
@@ -66,7 +62,7 @@ class RejectionSamplingStage(TaskStage, RejectionConfig):
             at.verifier,
             at.prompts(policy, self.task),
             at.noise_step,
-            at.recipe.verifier.limits.fail_rate,
+            at.scored_by.limits.fail_rate,
             flops_per_token(policy.model),
         )
         at.started(self.kind, sampler.total)

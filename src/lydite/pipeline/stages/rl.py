@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Literal
+from itertools import pairwise
+from typing import Literal, Self
 
+from pydantic import Field, model_validator
+
+from lydite.config import Config
 from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
@@ -13,23 +17,86 @@ from lydite.model.reference import Reference
 from lydite.objective.describe import describe
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
-from lydite.pipeline.stages.stage import At, Checks, Finding, TaskStage
+from lydite.pipeline.stages.stage import At, Checks, Finding, Names, VerifiedStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
+from lydite.train.collecting import Phase
 from lydite.train.learner import Learner
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.train.rl_config import RLConfig
 from lydite.types import Problem
+from lydite.verify.settings import VerifierConfig, reward_weights
 
 
-class RLStage(TaskStage, RLConfig):
+class PhaseConfig(Config):
+    """What changes for the last part of an RL stage. What is null stays as before it."""
+
+    last_steps: int | None = Field(
+        None, ge=1, description="For how many steps at the end it holds; give this or `last_share`."
+    )
+    last_share: float | None = Field(
+        None, gt=0, lt=1, description="The same as a share of the stage's steps."
+    )
+    task: str | None = Field(None, description="Name under `tasks` of what is drawn from then on.")
+    verifier: VerifierConfig | None = Field(
+        None, description="What scores completions from then on."
+    )
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if (self.last_steps is None) == (self.last_share is None):
+            raise ValueError("give one of last_steps and last_share")
+        if self.task is None and self.verifier is None:
+            raise ValueError("give task or verifier, or both: what changes")
+        return self
+
+    def start(self, steps: int) -> int:
+        """The step, from 0, that it begins with in a stage of so many."""
+        share = self.last_share or 0.0
+        return steps - (self.last_steps or max(1, round(share * steps)))
+
+
+class RLStage(VerifiedStage, RLConfig):
     """Reinforcement learning on a verifiable reward."""
 
     kind: Literal["rl"]
+    phases: tuple[PhaseConfig, ...] = Field(
+        (),
+        description="Other problems or rewards for the last part of the stage, such as a "
+        "preference reward that would be gamed if it were on for longer; in order.",
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        starts = [0, *(phase.start(self.steps) for phase in self.phases)]
+        for index, (before, start) in enumerate(pairwise(starts)):
+            if start <= before:
+                raise ValueError(
+                    f"phases.{index}: it would begin at step {start} of {self.steps}, and what is "
+                    f"before it at step {before}; give it fewer steps"
+                )
+        return self
+
+    @property
+    def spans(self) -> list[tuple[int, str, VerifierConfig | None]]:
+        """First step, task and own verifier of each phase, the stage's beginning included."""
+        found = [(0, self.task, self.verifier)]
+        for phase in self.phases:
+            _, task, verifier = found[-1]
+            start = phase.start(self.steps)
+            found.append((start, phase.task or task, phase.verifier or verifier))
+        return found
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(task for _, task, _ in self.spans))
 
     @property
     def verified(self) -> tuple[str, ...]:
-        return (self.task,)
+        return self.uses
+
+    def verifiers(self, default: VerifierConfig) -> tuple[tuple[VerifierConfig, Names], ...]:
+        return tuple((own or default, (task,)) for _, task, own in self.spans)
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
@@ -44,7 +111,11 @@ class RLStage(TaskStage, RLConfig):
             f"{objective.name}; {self.prompts_per_step} prompts × {self.group_size} = "
             f"{per_step} completions a step"
         )
-        return text, tuple(describe(objective))
+        phases = [
+            f"from step {start + 1}: {task}{', with a verifier of its own' if own else ''}"
+            for start, task, own in (self.spans if self.phases else ())
+        ]
+        return text, (*describe(objective), *phases)
 
     def workload(self, engine: EngineConfig) -> Workload:
         rows = min(engine.max_rows, self.prompts_per_step * self.group_size)
@@ -69,12 +140,18 @@ class RLStage(TaskStage, RLConfig):
             at.verifier,
             Learner(policy, self.optimizer, self.update, reference, critic),
             objective,
-            at.recipe.verifier.limits.fail_rate,
+            at.scored_by.limits.fail_rate,
             at.reward_weights,
             flops=flops_per_token(policy.model),
             ahead=at.detached_engine(policy, self.staleness),
         )
-        prompts = at.prompts(policy, self.task)
-        trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)
+        prompts = {task: at.prompts(policy, task) for task in self.uses}
+        later = [
+            Phase(start, prompts[task], at.verifier_of(config), reward_weights(config))
+            for start, task, own in self.spans[1:]
+            for config in [own or at.recipe.verifier]
+        ]
+        seed = at.recipe.seed
+        trainer = RLTrainer(self, parts, prompts[self.task], seed, at.earlier, later)
         with closing(trainer):
             return train(at, self.kind, trainer, policy, engine)

@@ -30,13 +30,14 @@ from lydite.train.collecting import STEPS_APART
 from lydite.train.evaluate import Prompt
 from lydite.train.loop import LoopSettings
 from lydite.types import Problem, Verifier
-from lydite.verify.settings import reward_names
+from lydite.verify.settings import VerifierConfig, reward_weights
 from lydite.watch.events import EventLog, StageStarted
 
 if TYPE_CHECKING:
     from lydite.pipeline.recipe import Recipe
 
-Leaves = Literal["model", "dataset"]
+Leaves = Literal["model", "dataset", "reward_model"]
+Names = tuple[str, ...]
 Finding = tuple[str, tuple[str, ...]]
 """What a check of the dry run found: a sentence, and lines to show under it."""
 Checks = Iterator[tuple[str, Callable[[], Finding]]]
@@ -81,6 +82,12 @@ class Stage(Config):
     def draws(self) -> bool:
         """Whether it draws with noise of its own."""
         return bool(self.verified)
+
+    def verifiers(self, default: VerifierConfig) -> tuple[tuple[VerifierConfig, Names], ...]:
+        """What scores its answers, the main one first, each with the tasks that it scores;
+        ``default`` is the recipe's.
+        """
+        return ((default, self.verified),) if self.verified else ()
 
     def check(self, earlier: Sequence[Stage]) -> None:
         """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""
@@ -149,13 +156,30 @@ class TaskStage(Stage):
         return (self.task,)
 
 
+class VerifiedStage(TaskStage):
+    """A stage whose model's answers to its task are verified."""
+
+    verifier: VerifierConfig | None = Field(
+        None, description="What scores its completions; the recipe's verifier when null."
+    )
+
+    @property
+    def verified(self) -> tuple[str, ...]:
+        return (self.task,)
+
+    def verifiers(self, default: VerifierConfig) -> tuple[tuple[VerifierConfig, Names], ...]:
+        return ((self.verifier or default, self.verified),) if self.verified else ()
+
+
 @dataclass(frozen=True, slots=True)
 class At:
     """Where a stage stands: the run it is part of, and the artifact it starts from.
 
     ``earlier`` counts the stages before it that sample, whose noise must not be drawn again;
     ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from,
-    ``load_frozen`` that of an earlier stage by name (`model` is the recipe's), not to be trained.
+    ``load_frozen`` that of an earlier stage by name (`model` is the recipe's), not to be trained;
+    ``scored_by`` are the settings of ``verifier``, the stage's own or the recipe's, and
+    ``verifier_of`` gives that of other settings.
     """
 
     recipe: Recipe
@@ -172,6 +196,8 @@ class At:
     earlier: int
     load: Callable[[], Policy]
     load_frozen: Callable[[str], Policy]
+    scored_by: VerifierConfig
+    verifier_of: Callable[[VerifierConfig], Verifier]
 
     @property
     def name(self) -> str:
@@ -189,9 +215,8 @@ class At:
 
     @property
     def reward_weights(self) -> dict[str, float]:
-        """Of the recipe's rewards, by name."""
-        rewards = self.recipe.verifier.rewards
-        return {n: r.weight for n, r in zip(reward_names(rewards), rewards, strict=True)}
+        """Of the rewards that are added up, by name."""
+        return reward_weights(self.scored_by)
 
     def problems(self, task: str) -> tuple[Problem, ...]:
         return self.tasks[task].problems
