@@ -347,3 +347,25 @@ def test_long_text_loses_its_middle_and_says_so() -> None:
     assert short.startswith("aaa") and short.endswith("zzz") and "more…" in short
     assert shortened("fits", 100) == "fits"
     assert printable("a\tb\nc") == "a   b\nc"
+
+
+def test_obedience_is_told_with_its_evaluation_and_at_the_end() -> None:
+    def modes(stage: str, number: int, obeyed: float) -> list[Event]:
+        metrics = {"length": 20.25, "obedience": obeyed}
+        return [
+            evaluated(stage, number, 0.5, task, metrics=metrics)
+            for task in ("sums.think", "sums.no_think")
+        ]
+
+    events = [*modes("sft", 0, 0.1), *modes("sft", 9, 0.2), *modes("rl", 0, 0.2)]
+    progress = folded(*events, *modes("rl", 5, 0.983))
+    shown = printed(ending(progress), 80)
+    assert "Thinking as asked, before and after the run" in shown
+    row = next(line for line in shown.splitlines() if line.split()[:1] == ["sums.no_think"])
+    assert row.split() == ["sums.no_think", "50.0%", "20.2", "10.0%", "98.3%"]
+    stream = io.StringIO()
+    with ConsoleView(RunConsole(file=stream, width=200), since="") as view:
+        for event in events:
+            view(event)
+    assert "sums.think 50.0% [25.0, 100.0], obeys 10.0% (4 problems)" in stream.getvalue()
+    assert "obeys" not in printed(ending(folded(evaluated("sft", 3, 0.5))))

@@ -135,7 +135,10 @@ def _evaluated(
             shown.append(
                 Answer(
                     problem_id=problem.id,
-                    prompt=problem.question,
+                    # With its flag, where it was asked to think or not.
+                    prompt=problem.question
+                    if result.obedience is None
+                    else problem.messages[-1].content,
                     completion=answered.completion.text[:SHOWN_CHARACTERS],
                     correct=correct,
                 )

@@ -16,7 +16,7 @@ from rich.text import Text
 from lydite.watch.events import Answer, Evaluated
 from lydite.watch.intervals import paired_difference
 from lydite.watch.progress import RunProgress
-from lydite.watch.words import duration, printable, score, selection, shortened
+from lydite.watch.words import duration, printable, score, selection, share, shortened
 
 WHOLE_RUN = "whole run"
 _SHOWN_PROBLEMS = 3
@@ -64,6 +64,9 @@ def ending(progress: RunProgress) -> RenderableType:
     rows = changes(progress)
     if rows:
         parts += [Text(), changes_table(rows)]
+    asked = [row for row in rows if "obedience" in row.after.metrics]
+    if asked:
+        parts += [Text(), obedience_table([row for row in asked if row.stage == asked[-1].stage])]
     datasets = [stage.dataset for stage in progress.stages.values() if stage.dataset is not None]
     if datasets:
         parts += [Text(), *(Text(f"{made.stage}: {selection(made)}") for made in datasets)]
@@ -109,6 +112,26 @@ def changes_table(rows: Sequence[Change]) -> Table:
         style = "bold" if row.stage == WHOLE_RUN else None
         where = [Text(row.stage), Text(row.task)][: len(names)]
         table.add_row(*where, before, score(row.after), _change(row), style=style)
+    return table
+
+
+def obedience_table(rows: Sequence[Change]) -> Table:
+    """The modes that a model was asked to think in: what they cost, and whether it obeyed."""
+    stage = "the run" if rows[0].stage == WHOLE_RUN else rows[0].stage
+    title = f"Thinking as asked, before and after {stage}"
+    table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("task")
+    for name in ("accuracy", "tokens", "obeyed before", "after"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        before = row.before.metrics.get("obedience") if row.before is not None else None
+        table.add_row(
+            Text(row.task),
+            share(row.after.avg),
+            f"{row.after.metrics['length']:.1f}",
+            "-" if before is None else share(before),
+            share(row.after.metrics["obedience"]),
+        )
     return table
 
 
