@@ -15,7 +15,8 @@ from lydite.config import UserError
 from lydite.model.attention import NAME
 from lydite.model.policy import Policy
 from lydite.model.scoring import score
-from lydite.rollout.budget import CLOSE, OPEN, PHRASE, Span, Tags, budget_of, next_look
+from lydite.model.thinking import CLOSE, OPEN
+from lydite.rollout.budget import PHRASE, Span, Tags, budget_of, next_look
 from lydite.rollout.budget_calls import generate_within
 from lydite.rollout.engine import EngineConfig, draws_of
 from lydite.rollout.local import LocalEngine

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from lydite.rollout.engine import Progress
 
 
 def evaluate(
@@ -14,13 +19,14 @@ def evaluate(
         str, typer.Argument(help="Folder, hub id or .gguf file; `runs/NAME/model` after a run.")
     ],
     tasks: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--tasks",
             "-t",
-            help="A file of problems (.jsonl, .json, .parquet), or with --recipe a task's name.",
+            help="A file of problems (.jsonl, .json, .parquet), or with --recipe a task's name. "
+            "\[default: what the recipe holds out]",
         ),
-    ],
+    ] = None,
     recipe: Annotated[
         str | None,
         typer.Option("--recipe", "-r", help="Take tasks, verifier and sampling from this recipe."),
@@ -38,6 +44,21 @@ def evaluate(
     ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens in a completion.")
+    ] = None,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure with each of these thinking budgets in tokens: 16,32,64; `none` is no "
+            "budget."
+        ),
+    ] = None,
+    budget_phrase: Annotated[
+        str | None,
+        typer.Option(help="Said for the model where a budget ends its thought, before </think>."),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="With --budgets: draw accuracy against budget into this file."),
     ] = None,
     prompt: Annotated[
         str, typer.Option(help="Column with the question, or a template of columns.")
@@ -79,18 +100,15 @@ def evaluate(
     --limit 200
 
     lydite eval runs/qwen3_tiny/model --recipe qwen3_tiny --tasks heldout --thinking both
+
+    lydite eval runs/quickstart/model --recipe quickstart --budgets 4,8,16,none --png budgets.png
     """
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
     from lydite.config import UserError
     from lydite.model.loading import ModelConfig
+    from lydite.pipeline import budgets as sweep
+    from lydite.pipeline.budget_picture import check_png, save
     from lydite.pipeline.evaluation import (
         describe,
         evaluate_model,
@@ -102,32 +120,63 @@ def evaluate(
 
     if output is not None and (output.suffix != ".parquet" or not output.parent.is_dir()):
         raise UserError(f"--output {output}: give a .parquet file in a folder that exists")
+    if budgets is None and (png is not None or budget_phrase is not None):
+        raise UserError("--budgets: --png and --budget-phrase go with it; add --budgets 16,32,64")
+    wanted = sweep.parse_budgets(budgets) if budgets is not None else []
+    if png is not None:
+        check_png(png)
     files = TaskConfig.model_construct(
         prompt=prompt, reference=reference, reference_marker=marker, template=template
     )
     columns = files.model_dump(exclude_unset=True) | {"limit": limit}
-    plan = load_measurement(tasks, recipe, columns, verifier, seed)
+    plan = load_measurement(tasks or (), recipe, columns, verifier, seed)
     plan = plan.with_sampling(samples, temperature, max_tokens)
     if thinking:
         plan = replace(plan, modes=modes_of(thinking))
-    console, progress = Console(highlight=False), Console(stderr=True)
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=progress,
-        transient=True,
-        disable=not progress.is_terminal,
-    )
-    with bars:
-        ids = {name: bars.add_task(name, total=None) for name in plan.tasks}
-        found = evaluate_model(
-            plan.model(ModelConfig(path=model)),
-            plan,
-            lambda name, at: bars.update(ids[name], completed=at.finished, total=at.total),
-        )
-    console.print(describe(found, plan))
+    config = plan.model(ModelConfig(path=model))
+    console = Console(highlight=False)
+    if budgets is None:
+        with _progress() as tell:
+            found = evaluate_model(config, plan, tell)
+        console.print(describe(found, plan))
+        answered = list(found.values())
+    else:
+        with _progress() as tell:
+            by_budget = sweep.evaluate_budgets(config, plan, wanted, budget_phrase, tell)
+        points = sweep.points(by_budget)
+        console.print(sweep.table(points, plan.samples))
+        console.print("", sweep.chart(points), sep="\n", soft_wrap=True)
+        if png is not None:
+            save(points, model, png)
+            console.print(f"picture: {png}")
+        answered = [each for found in by_budget.values() for each in found.values()]
     if output is not None:
-        write_answers(output, found)
+        write_answers(output, answered)
         console.print(f"answers: {output}")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, Progress], None]]:
+    """A bar for each name that is told of."""
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    bars = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    ids: dict[str, progress.TaskID] = {}
+
+    def tell(name: str, at: Progress) -> None:
+        if name not in ids:
+            ids[name] = bars.add_task(name)
+        bars.update(ids[name], completed=at.finished, total=at.total)
+
+    with bars:
+        yield tell

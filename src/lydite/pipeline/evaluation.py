@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,12 @@ from rich.table import Table
 
 from lydite.config import UserError, validate
 from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
 from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.recipe import Recipe, load_recipe
+from lydite.rollout.budget import check_budgets
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.padded import PaddedEngine
@@ -80,11 +82,14 @@ def load_measurement(
     verifier: str | None,
     seed: int,
 ) -> Measurement:
-    """Reads the problems: of files with these ``columns``, or of a recipe's tasks by name.
+    """Reads the problems: of files with these ``columns``, or of a recipe's tasks by name, those
+    that it holds out where none is named.
 
     Raises:
-        UserError: a task that the recipe does not define, or a file that cannot be read.
+        UserError: no task, one that the recipe does not define, or a file that cannot be read.
     """
+    if recipe is None and not tasks:
+        raise UserError("--tasks: name a file of problems, or give --recipe for those it holds out")
     if recipe is None:
         # Two files of one name keep their folders, so that neither hides the other.
         names = [Path(path).stem for path in tasks]
@@ -99,6 +104,11 @@ def load_measurement(
         params = SamplingConfig(temperature=0.0).params()
         return Measurement(data, chosen, params, seed=seed, device=pick_device("auto"))
     loaded = load_recipe(find_recipe(recipe))
+    tasks = tasks or loaded.evaluation.tasks
+    if not tasks:
+        raise UserError(
+            f"--tasks: {recipe} holds nothing out; name one of {', '.join(loaded.tasks) or 'none'}"
+        )
     for name in tasks:
         if name not in loaded.tasks:
             raise UserError(
@@ -157,25 +167,66 @@ def evaluate_model(
     Raises:
         UserError: the model cannot be loaded, or a prompt does not fit its context.
     """
+    return evaluate_each(model, plan, [plan.params], lambda _, *at: on_progress(*at))[0]
+
+
+def evaluate_each(
+    model: ModelConfig,
+    plan: Measurement,
+    settings: Sequence[SamplingParams],
+    on_progress: Callable[[int, str, Progress], None],
+) -> list[dict[str, Evaluation]]:
+    """:func:`evaluate_model` with each of several ways to sample; ``on_progress`` is told which, by
+    number.
+
+    Raises:
+        UserError: the model cannot be loaded, a prompt does not fit its context, or a thinking
+            budget cannot be kept; all before anything is sampled.
+    """
     if plan.recipe is not None and plan.recipe.threads is not None:
         torch.set_num_threads(plan.recipe.threads)
     policy = load_policy(model, plan.device, plan.seed)
     engine = local_engine(policy, EngineConfig(), plan.seed)
     verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])
     try:
-        found: dict[str, Evaluation] = {}
-        for name, data in plan.tasks.items():
-            watched = _Watched(engine, partial(on_progress, name))
-            measure = partial(_measure, plan, watched, verifier)
-            if plan.modes:
-                modes = evaluate_modes(name, data.problems, plan.modes, policy, measure)
-                found |= {evaluation.task: evaluation for evaluation in modes}
-            else:
-                prompts = [Prompt(p, render_prompt(policy, p)) for p in data.problems]
-                found[name] = measure(name, prompts)
-        return found
+        plans = [replace(plan, params=params) for params in settings]
+        for each in plans:
+            _check_budgets(each, policy)
+        return [
+            _measured(each, policy, engine, verifier, partial(on_progress, number))
+            for number, each in enumerate(plans)
+        ]
     finally:
         verifier.close()
+
+
+def _check_budgets(plan: Measurement, policy: Policy) -> None:
+    problems = [p for data in plan.tasks.values() for p in data.problems]
+    check_budgets(
+        policy.tokenizer,
+        [Request(p.id, render_prompt(policy, p), 1, plan.params) for p in problems],
+    )
+
+
+def _measured(
+    plan: Measurement,
+    policy: Policy,
+    engine: LocalEngine | PaddedEngine,
+    verifier: Verifier,
+    on_progress: Callable[[str, Progress], None],
+) -> dict[str, Evaluation]:
+    """Every task, in every mode."""
+    found: dict[str, Evaluation] = {}
+    for name, data in plan.tasks.items():
+        watched = _Watched(engine, partial(on_progress, name))
+        measure = partial(_measure, plan, watched, verifier)
+        if plan.modes:
+            modes = evaluate_modes(name, data.problems, plan.modes, policy, measure)
+            found |= {evaluation.task: evaluation for evaluation in modes}
+        else:
+            prompts = [Prompt(p, render_prompt(policy, p)) for p in data.problems]
+            found[name] = measure(name, prompts)
+    return found
 
 
 def _measure(
@@ -198,19 +249,20 @@ def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
             1, len(evaluation.answers)
         )
         obeys = [] if evaluation.obedience is None else [f"{evaluation.obedience:.1%}"]
-        table.add_row(name, *_figures(evaluation.interval), lengths, f"{cut:.0%}", *obeys)
+        table.add_row(name, *figures(evaluation.interval), lengths, f"{cut:.0%}", *obeys)
         tags = dict.fromkeys(a.prompt.problem.tag for a in evaluation.answers)
         for tag in tags if len(tags) > 1 else ():
             ids = {a.prompt.problem.id for a in evaluation.answers if a.prompt.problem.tag == tag}
             scores = [evaluation.scores[i] for i in ids if evaluation.scores[i]]
-            table.add_row(f"  {tag or 'no tag'}", *_figures(accuracy_interval(scores)), "", "")
+            table.add_row(f"  {tag or 'no tag'}", *figures(accuracy_interval(scores)), "", "")
     return table
 
 
-def _figures(interval: Interval) -> tuple[str, str, str]:
+def figures(interval: Interval) -> tuple[str, str, str]:
+    """Mean, interval and number of problems, for a table."""
     return f"{interval.mean:.1%}", f"{interval.lo:.1%} to {interval.hi:.1%}", str(interval.n)
 
 
-def write_answers(path: Path, found: Mapping[str, Evaluation]) -> None:
+def write_answers(path: Path, found: Iterable[Evaluation]) -> None:
     """Every answer with its verdict as one Parquet file."""
-    write_sample_file(path, [row for evaluation in found.values() for row in evaluation.samples(0)])
+    write_sample_file(path, [row for evaluation in found for row in evaluation.samples(0)])

@@ -54,8 +54,10 @@ def longest_sampled(
     """
     params = sampling.params()
     requests = [Request(p.id, render_prompt(policy, p), 1, params) for p in problems]
-    if params.thinking is not None:
-        check_budgets(policy.tokenizer, requests, place)
+    try:
+        check_budgets(policy.tokenizer, requests)
+    except UserError as error:
+        raise UserError(f"{place}.{error}") from None
     found = max(len(request.prompt_ids) for request in requests) + params.max_tokens
     if found > policy.context:
         raise UserError(

@@ -15,6 +15,7 @@ from lydite.model.render import render_prompt
 from lydite.tasks.switch import Mode
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.train.modes import evaluate_modes, mode_task
+from lydite.train.scored import budget_metrics
 from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import VerifierConfig
 from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
@@ -159,5 +160,6 @@ def _evaluated(
             "length": result.mean_length,
             "seconds": seconds,
             **({} if result.obedience is None else {"obedience": result.obedience}),
+            **budget_metrics([answer.completion for answer in result.answers]),
         },
     )

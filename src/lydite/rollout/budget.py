@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lydite.config import UserError
+from lydite.model.thinking import CLOSE, OPEN
 from lydite.model.tiny_tokenizer import check_encodable
 from lydite.ops.sampling import address_key
 from lydite.rollout.stopping import decode
@@ -29,7 +30,6 @@ from lydite.types import Request, ThinkingBudget, Thought
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-OPEN, CLOSE = "<think>", "</think>"
 PHRASE = "\n\nMy time to think is up, so I answer from what I have worked out so far.\n"
 """What is said before the closing tag where nobody says otherwise."""
 _EMPTY = "\n\n"
@@ -206,17 +206,13 @@ class Tags:
             )
 
 
-def check_budgets(
-    tokenizer: PreTrainedTokenizerBase, requests: Sequence[Request], place: str
-) -> None:
+def check_budgets(tokenizer: PreTrainedTokenizerBase, requests: Sequence[Request]) -> None:
     """Whether the budgets of these requests can be kept, to be known before any is sent.
 
     Raises:
-        UserError: see :meth:`Tags.plan`; ``place`` is where the recipe says how to sample.
+        UserError: see :meth:`Tags.plan`.
     """
     tags = Tags(tokenizer)
-    try:
-        for request in requests:
+    for request in requests:
+        if request.params.thinking is not None:
             tags.plan(request)
-    except UserError as error:
-        raise UserError(f"{place}.{error}") from None

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from lydite.config import Config
-from lydite.rollout.budget import CLOSE, OPEN
+from lydite.model.thinking import CLOSE, OPEN
 from lydite.train.answers import sample_and_verify
 from lydite.types import (
     Completion,
