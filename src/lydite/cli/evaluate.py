@@ -24,7 +24,7 @@ def evaluate(
             "--tasks",
             "-t",
             help="A file of problems (.jsonl, .json, .parquet), or with --recipe a task's name. "
-            "\[default: what the recipe holds out]",
+            "\\[default: what the recipe holds out]",
         ),
     ] = None,
     recipe: Annotated[
