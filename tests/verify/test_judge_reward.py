@@ -248,8 +248,8 @@ def test_a_dead_server_is_one_line_and_not_asked_for_each_answer() -> None:
     requests = {"concurrency": 1, "retries": 1}
     reward = JudgeReward(settings(url, requests=requests), "judge")
     asked: list[int] = []
-    post = reward._server._post
-    reward._server._post = lambda body: asked.append(1) or post(body)  # type: ignore[method-assign]
+    send = reward._server._send
+    reward._server._send = lambda *given: asked.append(1) or send(*given)  # type: ignore[method-assign]
     try:
         scores = reward.score([problem()] * 50, [f"\\boxed{{{n}}}" for n in range(50)])
         assert {score.outcome for score in scores} == {Outcome.UNGRADABLE}

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from lydite.config import Config
+from lydite.remote import RequestsConfig, base_address
 from lydite.verify.base_config import AnswerConfig
 
 
-class JudgeRequests(Config):
+class JudgeRequests(RequestsConfig):
     """How a judge is asked."""
 
-    seconds: float = Field(
-        default=120.0, gt=0, description="Wall-clock seconds that one reply may take."
-    )
-    retries: int = Field(
-        default=4,
-        ge=0,
-        le=20,
-        description="How often a request is sent again when the server is out of reach, too slow, "
-        "overloaded (429) or broken (5xx).",
-    )
-    backoff: float = Field(
-        default=1.0,
-        gt=0,
-        description="Seconds before the first retry, doubled each time; a longer `Retry-After` of "
-        "the server is kept to, up to a minute.",
-    )
-    concurrency: int = Field(
-        default=8, ge=1, le=256, description="Requests that are under way at once."
-    )
     max_tokens: int = Field(
         default=1024, ge=16, description="Tokens of a reply; a judge that thinks needs more."
     )
@@ -117,12 +98,4 @@ class JudgeConfig(AnswerConfig):
     @field_validator("base_url")
     @classmethod
     def _is_address(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{value!r} is no address; write one like http://localhost:8000/v1")
-        if parts.username or parts.password:
-            raise ValueError(
-                "the address holds a password; put the key into an environment variable and name "
-                "it in api_key_env"
-            )
-        return value.rstrip("/").removesuffix("/chat/completions")
+        return base_address(value, "/chat/completions")

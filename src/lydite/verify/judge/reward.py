@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from lydite.config import UserError
+from lydite.remote import Declined, Down
 from lydite.types import Outcome, Problem, Unit
 from lydite.verify.answer import FinalAnswer, after_thinking, read_answer
 from lydite.verify.final import NO_REFERENCE
@@ -31,7 +32,7 @@ from lydite.verify.judge.prompt import (
     messages,
     read_verdict,
 )
-from lydite.verify.judge.server import ChatServer, Declined, Down
+from lydite.verify.judge.server import ChatServer
 from lydite.verify.score import Score, Table
 
 EARLIER = 8
