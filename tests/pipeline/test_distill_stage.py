@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from small_runs import MODEL, VOCABULARY, Kill, recipe, rl_stage, run_and_die, sft_stage, write
 
 from lydite.config import UserError, validate
+from lydite.model.loading import ModelConfig, load_policy
 from lydite.pipeline.dry_run import Mark, check_recipe
 from lydite.pipeline.lineage import read_lineage
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import Finished, run_recipe
+from lydite.rollout.serve import ModelServer, Served
 from lydite.watch.events import Evaluated, StepDone, read_events
 
 SMALL = {
@@ -24,6 +27,9 @@ SMALL = {
         "num_attention_heads": 2,
     },
 }  # fmt: skip
+
+
+SERVER = {"kind": "server", "base_url": "http://localhost:8000/v1", "served": "x"}
 
 
 def distill_stage(**changes: Any) -> dict[str, Any]:
@@ -117,6 +123,35 @@ def test_killed_again_and_again_it_ends_as_if_it_never_was(
         assert weights[0] == weights[1]
 
 
+def test_a_teacher_behind_a_server_says_what_the_same_one_says_here(
+    finished: Finished, tmp_path: Path
+) -> None:
+    folder = finished.folder / "stages"
+    teacher = load_policy(ModelConfig(path=str(folder / "rl/model")))
+    found = []
+    with ModelServer(Served(teacher, "rl"), "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        for index, given in enumerate(
+            (
+                {"kind": "model", "path": str(folder / "rl/model")},
+                {"kind": "server", "base_url": server.url, "served": "rl"},
+            )
+        ):
+            values = recipe([distill_stage(teacher=given, steps=2)], tmp_path)
+            values["model"] = {"path": str(folder / "small/model")}
+            run_recipe(validate(Recipe, values), tmp_path / str(index))
+            found.append([e.metrics for e in steps_of(tmp_path / str(index), "distill")])
+        failed = [c for c in check_recipe(validate(Recipe, values), tmp_path / "x")
+                  if c.mark is Mark.FAILED]  # fmt: skip
+        server.shutdown()
+        thread.join()
+    for here, there in zip(*found, strict=True):
+        for name in ("kl_teacher", "grad_norm", "reward"):
+            assert there[name] == pytest.approx(here[name], abs=1e-5)
+    assert not failed
+
+
 def test_without_references_nothing_is_verified(tmp_path: Path) -> None:
     (tmp_path / "asked.jsonl").write_text('{"question": "add 1+2"}\n{"question": "add 2+2"}\n')
     values = recipe(
@@ -168,6 +203,10 @@ def test_a_teacher_with_a_short_context_is_one_line(tmp_path: Path) -> None:
         (3, {"start_from": "small", "model": SMALL}, "stages.3.model: start_from names a model"),
         (3, {"teacher": {"kind": "stag", "stage": "rl"}}, "did you mean 'stage'"),
         (3, {"teacher": None}, "teacher"),
+        (4, {"teacher": SERVER}, "kl: exact needs the teacher's weights, and a server has them"),
+        (3, {"teacher": SERVER, "sampling": {"temperature": 0.7}}, "at temperature 1; set it to 1"),
+        (3, {"teacher": {**SERVER, "base_url": "here"}}, "'here' is no address"),
+        (3, {"teacher": {**SERVER, "base_url": "http://a:b@c/v1"}}, "holds a password"),
     ],
 )
 def test_what_cannot_be_is_one_line(

@@ -16,6 +16,7 @@ from lydite.cli.lineage import lineage
 from lydite.cli.objective import objective
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
+from lydite.cli.serve import serve
 from lydite.cli.verify import verify
 
 HELP = """Trains reasoning language models with GRPO and rewards that can be checked.
@@ -88,4 +89,5 @@ app.command()(audit)
 app.command()(objective)
 app.command()(lineage)
 app.command()(recipes)
+app.command()(serve)
 app.command()(doctor)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from lydite.config import Config
 from lydite.model.loading import ModelConfig
+from lydite.rollout.remote_teacher import RemoteTeacherConfig
 
 
 class StageTeacher(Config):
@@ -30,12 +31,18 @@ class ModelTeacher(ModelConfig):
         return ModelConfig.model_validate(self.model_dump(exclude={"kind"}))
 
 
+class ServerTeacher(RemoteTeacherConfig):
+    """A model behind a server that gives log-probabilities of a prompt."""
+
+    kind: Literal["server"]
+
+
 def _named(given: Any) -> Any:
     return {"kind": "stage", "stage": given} if isinstance(given, str) else given
 
 
 AnyTeacher = Annotated[
-    StageTeacher | ModelTeacher,
+    StageTeacher | ModelTeacher | ServerTeacher,
     Field(discriminator="kind"),
 ]
 TeacherField = Annotated[AnyTeacher, BeforeValidator(_named)]

@@ -21,8 +21,9 @@ from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.stages.stage import At, Checks, Finding, Stage, VerifiedStage
 from lydite.pipeline.stages.training import train
-from lydite.pipeline.teachers import StageTeacher, TeacherField
+from lydite.pipeline.teachers import ModelTeacher, ServerTeacher, StageTeacher, TeacherField
 from lydite.rollout.engine import EngineConfig
+from lydite.rollout.remote_teacher import RemoteTeacher
 from lydite.rollout.teacher import LocalTeacher, check_same_tokens
 from lydite.train.distill import DistillConfig, Tutor, Unverified
 from lydite.train.imitation import Imitation
@@ -54,22 +55,45 @@ class DistillStage(VerifiedStage, DistillConfig):
         return (self.teacher.stage,) if isinstance(self.teacher, StageTeacher) else ()
 
     def check(self, earlier: Sequence[Stage]) -> None:
-        if not isinstance(self.teacher, StageTeacher):
-            return
-        models = ["model", *(each.name for each in earlier if each.leaves == "model")]
-        if self.teacher.stage not in models:
-            raise ValueError(
-                f"teacher.stage: no earlier stage {self.teacher.stage!r} that leaves a model; one "
-                f"of {', '.join(models)}"
-            )
+        if isinstance(self.teacher, StageTeacher):
+            models = ["model", *(each.name for each in earlier if each.leaves == "model")]
+            if self.teacher.stage not in models:
+                raise ValueError(
+                    f"teacher.stage: no earlier stage {self.teacher.stage!r} that leaves a model; "
+                    f"one of {', '.join(models)}"
+                )
+        elif isinstance(self.teacher, ServerTeacher):
+            if self.kl == "exact":
+                raise ValueError(
+                    "kl: exact needs the teacher's weights, and a server has them; set kl: sampled"
+                )
+            if self.sampling.temperature != 1:
+                raise ValueError(
+                    "sampling.temperature: a server gives log-probabilities at temperature 1; set "
+                    "it to 1"
+                )
 
     def check_models(self, policy: Policy, others: Mapping[str, Policy]) -> None:
+        where = f"stages.{self.name}.teacher"
+        if isinstance(self.teacher, ServerTeacher):
+            self._remote(self.teacher, policy).close()
+            return
         teacher = (
             others[self.teacher.stage]
             if isinstance(self.teacher, StageTeacher)
             else load_prompting(self.teacher.settings)
         )
-        check_same_tokens(policy.tokenizer, teacher.tokenizer, f"stages.{self.name}.teacher")
+        check_same_tokens(policy.tokenizer, teacher.tokenizer, where)
+
+    def _remote(self, teacher: ServerTeacher, student: Policy) -> RemoteTeacher:
+        """The server's teacher, asked once whether it is one for this student."""
+        remote = RemoteTeacher(teacher, f"stages.{self.name}.teacher", student.context)
+        try:
+            remote.check(student.tokenizer)
+        except UserError:
+            remote.close()
+            raise
+        return remote
 
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
@@ -91,6 +115,8 @@ class DistillStage(VerifiedStage, DistillConfig):
     def _teacher_name(self) -> str:
         if isinstance(self.teacher, StageTeacher):
             return f"the model of {self.teacher.stage}"
+        if isinstance(self.teacher, ServerTeacher):
+            return f"{self.teacher.served} at {self.teacher.base_url}"
         return self.teacher.path
 
     def workload(self, engine: EngineConfig) -> Workload:
@@ -109,13 +135,25 @@ class DistillStage(VerifiedStage, DistillConfig):
 
     def run(self, at: At) -> Artifact:
         policy = at.load()
-        teacher = self._load_teacher(at, policy)
-        exact = self.kl == "exact"
-        imitation = Imitation(teacher, self.coefficient, self.beta) if exact else None
+        if isinstance(self.teacher, ServerTeacher):
+            remote = self._remote(self.teacher, policy)
+            try:
+                return self._distill(at, policy, Tutor(self, remote))
+            finally:
+                remote.close()
+        teacher = self._load_teacher(at, policy, self.teacher)
+        if self.kl == "exact":
+            imitation = Imitation(teacher, self.coefficient, self.beta)
+            return self._distill(at, policy, Tutor(self, None), imitation)
         scores = LocalTeacher(
             teacher, self.sampling.temperature, self.update.tokens_per_micro_batch
         )
-        tutor = Tutor(self, None if exact else scores, flops_per_token(teacher.model))
+        return self._distill(at, policy, Tutor(self, scores, flops_per_token(teacher.model)))
+
+    def _distill(
+        self, at: At, policy: Policy, tutor: Tutor, imitation: Imitation | None = None
+    ) -> Artifact:
+        """The RL loop with a tutor."""
         objective = self.build_objective()
         reference = Reference(policy) if objective.needs_reference else None
         learner = Learner(policy, self.optimizer, self.update, reference, imitation=imitation)
@@ -136,15 +174,15 @@ class DistillStage(VerifiedStage, DistillConfig):
         with closing(trainer):
             return train(at, self.kind, trainer, policy, engine)
 
-    def _load_teacher(self, at: At, student: Policy) -> Policy:
+    def _load_teacher(self, at: At, student: Policy, given: StageTeacher | ModelTeacher) -> Policy:
         """
         Raises:
             UserError: it cannot be loaded, its tokens are others, or its context is too short.
         """
-        if isinstance(self.teacher, StageTeacher):
-            teacher = at.load_frozen(self.teacher.stage)
+        if isinstance(given, StageTeacher):
+            teacher = at.load_frozen(given.stage)
         else:
-            teacher = load_frozen(self.teacher.settings, at.device, at.recipe.seed)
+            teacher = load_frozen(given.settings, at.device, at.recipe.seed)
         where = f"stages.{self.name}.teacher"
         check_same_tokens(student.tokenizer, teacher.tokenizer, where)
         longest = self.fit(student, at.problems(self.task))
