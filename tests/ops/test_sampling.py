@@ -202,3 +202,39 @@ def test_greedy_takes_the_likeliest() -> None:
     ids, logprobs = draw(logits, noise, RowSampling.of(params, "cpu"))
     assert ids.tolist() == [1, 0]
     torch.testing.assert_close(logprobs, logits.log_softmax(1).amax(1))
+
+
+def test_many_rows_of_a_wide_vocabulary_are_drawn_like_one_row() -> None:
+    """What is drawn at once on a CPU is cut into parts, each row with its own settings."""
+    torch.manual_seed(0)
+    rows, width = 11, 60_000
+    logits = torch.randn(rows, width) * 3
+    params = [
+        SamplingParams(1, temperature=t, top_k=k, top_p=p)
+        for t, k, p in [(1, 0, 1), (0, 0, 1), (0.7, 0, 0.9), (1.3, 50, 1)]
+    ]
+    kinds = [params[row % len(params)] for row in range(rows)]
+    noise = many_uniforms(rows)
+    ids, logprobs = draw(logits, noise, RowSampling.of(kinds, "cpu"))
+    for row in range(rows):
+        one = slice(row, row + 1)
+        alone, _ = draw(logits[one], noise[one], RowSampling.of(kinds[one], "cpu"))
+        assert ids[row] == alone[0]
+    temperature = torch.tensor([kind.temperature or 1.0 for kind in kinds])
+    want = (logits.double() / temperature[:, None]).log_softmax(1).gather(1, ids[:, None])
+    torch.testing.assert_close(logprobs.double(), want.squeeze(1), atol=5e-6, rtol=0)
+
+
+def test_top_p_of_peaked_flat_and_free_rows() -> None:
+    """Each row gets as many candidates as it needs, whatever its neighbours need."""
+    width = 4000
+    flat = torch.arange(width, 0, -1.0) + 1e5
+    middle = torch.cat([torch.full((200,), 10.0), torch.full((width - 200,), 1e-4)])
+    peaked = torch.cat([torch.tensor([6.0, 3.0]), torch.full((width - 2,), 1e-6)])
+    weights = torch.stack([flat, peaked, middle, peaked, flat])
+    params = [SamplingParams(1, top_p=p) for p in (0.75, 0.5, 0.9, 0.95, 1.0)]
+    kept = (truncate(weights, RowSampling.of(params, "cpu")) > 0).sum(1).tolist()
+    want = int((flat.double().cumsum(0) < 0.75 * flat.double().sum()).sum()) + 1
+    # Equal weights tie with the last one kept, and stay.
+    assert kept[1:] == [1, 200, 2, width]
+    assert abs(kept[0] - want) <= 1

@@ -25,9 +25,14 @@ _BLOCK = 512
 """Widths up to this are summed in one pass; wider vocabularies first find the block, then the token
 in it.
 """
-_TOP_P_CANDIDATES = 1024
-"""Top-p sorts only this many of the likeliest tokens, and the whole vocabulary only where they are
-not enough.
+_TOP_P_CANDIDATES = (64, 1024)
+"""Top-p sorts only this many of the likeliest tokens of a row: more, and in the end the whole
+vocabulary, only of those rows where they are not enough.
+"""
+_CHUNK = 1 << 18
+"""On a CPU this many logits are drawn from at once: 1 MB of float32 stays in the second cache, and
+what is freed and taken again is never large enough to go back to the system and return as fresh
+pages.
 """
 
 
@@ -107,8 +112,12 @@ class RowSampling:
 
     def first(self, rows: int) -> RowSampling:
         """The same settings for the first ``rows`` rows only."""
+        return self.part(0, rows)
+
+    def part(self, start: int, end: int) -> RowSampling:
+        """The same settings for rows ``start`` to ``end`` only."""
         parts = {
-            name: getattr(self, name)[:rows]
+            name: getattr(self, name)[start:end]
             for name in ("temperature", "greedy", "top_k", "top_p", "min_p")
         }
         return replace(self, **parts)
@@ -122,20 +131,41 @@ def draw(logits: Tensor, noise: Tensor, sampling: RowSampling) -> tuple[Tensor, 
     truncation. Truncation is top-k, then top-p of what top-k left, then min-p, as in Transformers;
     a tie with the last token kept is kept.
     """
+    rows, width = logits.shape
+    step = max(1, _CHUNK // width)
+    if logits.device.type != "cpu" or rows <= step:
+        return _draw(logits, noise, sampling)
+    parts = [
+        _draw(logits[i : i + step], noise[i : i + step], sampling.part(i, i + step))
+        for i in range(0, rows, step)
+    ]
+    ids, logprobs = zip(*parts, strict=True)
+    return torch.cat(ids), torch.cat(logprobs)
+
+
+def _draw(logits: Tensor, noise: Tensor, sampling: RowSampling) -> tuple[Tensor, Tensor]:
     scaled = logits / sampling.temperature[:, None] if sampling.any_scaled else logits
-    log_p = scaled.log_softmax(1)
-    if sampling.all_greedy:
-        chosen = log_p.argmax(1)
+    if sampling.all_greedy or logits.shape[1] <= _BLOCK:
+        log_p = scaled.log_softmax(1)
+        if sampling.all_greedy:
+            chosen = log_p.argmax(1)
+            return chosen, log_p.gather(1, chosen[:, None]).squeeze(1)
+        weights, log_sum = log_p.exp(), None
     else:
-        chosen = inverse_cdf(truncate(log_p.exp(), sampling), noise)
-        if sampling.any_greedy:
-            chosen = torch.where(sampling.greedy, log_p.argmax(1), chosen)
-    return chosen, log_p.gather(1, chosen[:, None]).squeeze(1)
+        # One pass of exponentials: draws need no normalisation, log-probabilities only the sum.
+        log_p = scaled - scaled.amax(1, keepdim=True)
+        weights = log_p.exp()
+        log_sum = weights.sum(1).log()
+    chosen = inverse_cdf(truncate(weights, sampling), noise)
+    if sampling.any_greedy:
+        chosen = torch.where(sampling.greedy, log_p.argmax(1), chosen)
+    found = log_p.gather(1, chosen[:, None]).squeeze(1)
+    return chosen, found if log_sum is None else found - log_sum
 
 
 def truncate(weights: Tensor, sampling: RowSampling) -> Tensor:
-    """Probabilities ``[R, V]`` with the tokens that top-k, top-p and min-p exclude set to 0; not
-    normalised again.
+    """Weights ``[R, V]``, each row probabilities times any factor, with the tokens that top-k,
+    top-p and min-p exclude set to 0.
     """
     if sampling.max_top_k:
         weights = _keep_from(weights, _top_k_threshold(weights, sampling))
@@ -165,19 +195,22 @@ def _top_p_threshold(weights: Tensor, top_p: Tensor) -> Tensor:
     """The smallest weight in the least set of likeliest tokens whose share reaches ``top_p``; 0
     where it is off.
     """
-    target = weights.sum(1, dtype=torch.float64) * top_p
-    count = min(_TOP_P_CANDIDATES, weights.shape[1])
-    off = top_p >= 1
-    while True:
-        top = weights.topk(count, dim=1).values
-        reached = top.cumsum(1, dtype=torch.float64) >= target[:, None]
-        enough = reached[:, -1] | off
-        if count == weights.shape[1] or bool(enough.all()):
+    width = weights.shape[1]
+    threshold = weights.new_zeros(len(weights))
+    rows = (top_p < 1).nonzero().squeeze(1)
+    for count in [*(n for n in _TOP_P_CANDIDATES if n < width), width]:
+        if not len(rows):
             break
-        count = weights.shape[1]
-    # A row that rounding keeps from ever reaching its target keeps everything it has.
-    last = torch.where(reached[:, -1], reached.int().argmax(1), count - 1)
-    return top.gather(1, last[:, None]).squeeze(1).masked_fill(off, 0.0)
+        some = weights if len(rows) == len(weights) else weights[rows]
+        target = some.sum(1, dtype=torch.float64) * top_p[rows]
+        top = some.topk(count, dim=1).values
+        reached = top.cumsum(1, dtype=torch.float64) >= target[:, None]
+        enough = reached[:, -1]
+        # A row that rounding keeps from ever reaching its target keeps everything it has.
+        last = torch.where(enough, reached.int().argmax(1), count - 1)
+        threshold[rows] = top.gather(1, last[:, None]).squeeze(1)
+        rows = rows[~enough]
+    return threshold
 
 
 def inverse_cdf(weights: Tensor, noise: Tensor) -> Tensor:
