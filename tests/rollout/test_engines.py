@@ -420,3 +420,29 @@ def test_a_model_that_is_not_flat_gets_the_padded_engine() -> None:
     for completion in flatten(engine.generate(make_requests(SamplingParams(10)))):
         want = plain_logprobs(model, completion, 1.0)
         torch.testing.assert_close(torch.tensor(completion.logprobs), want, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_packed_weights_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lydite.ops.packed.LEAST_WORK", 0)
+    monkeypatch.setattr("lydite.rollout.engine.LEAST_WORK", 0)
+    policy = policy_of(kind)
+    requests = make_requests(SamplingParams(40))
+    plain = EngineConfig(pack_weights=False, max_rows=5)
+    want = flatten(LocalEngine(policy, plain).generate(requests))
+    assert_same(flatten(LocalEngine(policy, EngineConfig(max_rows=5)).generate(requests)), want)
+    assert not any("forward" in vars(module) for module in policy.model.modules())
+
+
+def test_bfloat16_products_stay_near_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lydite.ops.packed.LEAST_WORK", 0)
+    policy = policy_of()
+    engine = LocalEngine(policy, EngineConfig(products="bfloat16"))
+    gaps = [
+        (torch.tensor(completion.logprobs) - plain_logprobs(policy.model, completion, 1.0)).abs()
+        for completion in flatten(engine.generate(make_requests(SamplingParams(20))))
+    ]
+    gap = torch.cat(gaps)
+    assert gap.mean() < 0.1
+    assert gap.max() > 1e-3  # they were computed otherwise
+    assert policy.model.dtype == torch.float32

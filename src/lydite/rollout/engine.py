@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -12,15 +13,19 @@ from torch import Tensor
 
 from lydite.config import Config, UserError
 from lydite.model.policy import Policy
-from lydite.ops.head import logits_of
+from lydite.ops.head import raw_logits, scaled_logits
 from lydite.ops.linear import fast_products
+from lydite.ops.packed import LEAST_WORK, PackedWeight, can_pack
 from lydite.ops.sampling import address_key
 from lydite.rollout.budget import budget_of
 from lydite.types import Request, SamplingParams
 
+PACK_AFTER = 32
+"""Steps that repay the copy of the weights: it costs as much as it saves in about 30."""
+
 
 class EngineConfig(Config):
-    """How the local engine fills its batch. None of these changes what is sampled."""
+    """How the local engine works. None of these changes what is sampled, but ``products``."""
 
     max_rows: int = Field(
         default=256, ge=1, description="Completions that are generated at the same time, at most."
@@ -41,6 +46,18 @@ class EngineConfig(Config):
         le=1,
         description="Waiting prompts enter when this share of rows is free: low refills at once, "
         "high runs fewer and larger prefills.",
+    )
+    pack_weights: bool = Field(
+        default=True,
+        description="On a CPU, copy the weights into the blocks of the product kernels, those that "
+        f"share an input as one, where completions may be {PACK_AFTER} tokens or longer. The copy "
+        "lives while completions are sampled.",
+    )
+    products: Literal["exact", "bfloat16"] = Field(
+        default="exact",
+        description="`exact`: in the type of the weights, as the learner computes. `bfloat16`: "
+        "faster on a CPU with float32 weights; log-probabilities then differ from the learner's by "
+        "about 0.01, so add a `correction` to the objective.",
     )
 
 
@@ -153,10 +170,23 @@ class Head:
     def __init__(self, policy: Policy) -> None:
         self._weight, self._bias = policy.head
         self._scale = policy.head_scale()
+        self._plain = self._scale.softcap is None and self._scale.scale == 1
+        self._packed: PackedWeight | None = None
 
     @property
     def vocabulary(self) -> int:
         return self._weight.shape[0]
 
+    def pack(self, dtype: torch.dtype | None) -> None:
+        """From here on the product is one of a packed copy: see :mod:`lydite.ops.packed`."""
+        if can_pack(self._weight):
+            dtype = dtype or self._weight.dtype
+            self._packed = PackedWeight([self._weight], [self._bias], dtype)
+
     def __call__(self, hidden: Tensor) -> Tensor:
-        return logits_of(hidden, self._weight, self._bias, self._scale)
+        if self._packed is None or len(hidden) * self._packed.elements < LEAST_WORK:
+            raw = raw_logits(hidden, self._weight, self._bias)
+        else:
+            raw = self._packed(hidden)
+            raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        return raw if self._plain else scaled_logits(raw, self._scale)

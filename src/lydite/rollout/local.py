@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,9 @@ from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
 from lydite.model.probe import key_heads
 from lydite.ops.decode import DecodeLayout, KeyValueCache, KeyValueShape, PrefillLayout, Sharing
+from lydite.ops.packed import PackedProducts
 from lydite.rollout.engine import (
+    PACK_AFTER,
     Draw,
     EngineConfig,
     Head,
@@ -76,18 +79,18 @@ class LocalEngine:
             return []
         with sampling_mode(self.policy):
             cache, self._kept = self._take_cache(), None
-            wave = _Wave(self.policy, self._config, requests, self._seed, cache)
             found: list[list[Completion]] = [[] for _ in requests]
             total = sum(request.samples for request in requests)
             finished = 0
-            while finished < total:
-                for index, completion in wave.step((self.version, self.version)):
-                    found[index].append(completion)
-                    if on_completion is not None:
-                        on_completion(index, completion)
-                    finished += 1
-                if on_progress is not None:
-                    on_progress(Progress(finished, total, wave.rows.sampled))
+            with closing(_Wave(self.policy, self._config, requests, self._seed, cache)) as wave:
+                while finished < total:
+                    for index, completion in wave.step((self.version, self.version)):
+                        found[index].append(completion)
+                        if on_completion is not None:
+                            on_completion(index, completion)
+                        finished += 1
+                    if on_progress is not None:
+                        on_progress(Progress(finished, total, wave.rows.sampled))
         if cache.bytes <= _KEEP_BYTES:
             self._kept = cache
         return [sorted(each, key=lambda completion: completion.sample) for each in found]
@@ -138,6 +141,15 @@ class _Wave:
         self._slots: list[_Slot] = []
         self._sharing: Sharing | None = None
         self._hidden: Tensor | None = None
+        self._dtype = torch.bfloat16 if config.products == "bfloat16" else None
+        self._products: PackedProducts | None = None
+        if self._dtype or (config.pack_weights and self._longest >= PACK_AFTER):
+            self._products = PackedProducts(policy.model, self._dtype)
+
+    def close(self) -> None:
+        """Gives the model its own products back."""
+        if self._products is not None:
+            self._products.close()
 
     def _row_limit(self, requests: Sequence[Request], shape: KeyValueShape) -> int:
         """Rows that fit the memory for the cache if all of them run to the end, a share of their
@@ -267,6 +279,10 @@ class _Wave:
         """Runs the last token of every live row through the model. Returns hidden states ``[R,
         d]``.
         """
+        if self._products is not None and not self._products.packed:
+            # The prefill that came before this first step has shown which products go together.
+            self._products.pack()
+            self._head.pack(self._dtype)
         rows = self.rows
         if self._sharing is None:
             lengths = np.array([len(slot.prompt) for slot in self._slots])

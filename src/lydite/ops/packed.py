@@ -1,0 +1,183 @@
+"""Weights laid out once for the CPU's product kernels, and weights that multiply the same input
+joined into one, for decoding, which uses every weight many times between two updates.
+
+oneDNN copies a plain weight into its own blocks at every call; at a few dozen rows that costs a
+fifth to a half of the product. Query, key and value (and gate and up) projections read the same
+input: as one matrix they are one call, with rows long enough to fill the kernel. Which modules
+share an input is not guessed from names but seen in a forward pass: they are handed the same
+tensor object.
+
+The copies are as large as the weights and are made anew for each use, since an update changes the
+weights in place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lydite.ops.linear import available, linear
+
+LEAST_WORK = 1 << 19
+"""Products with fewer multiplications go to the plain weights: there the call is what costs."""
+_PACK_ROWS = 32
+"""oneDNN chooses the blocks for a row count; from 8 to 256 it chooses the same."""
+_RECENT = 4
+"""Inputs that are remembered while modules are watched: those of one layer's projections."""
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether this weight has packed kernels here."""
+    return (
+        available()
+        and weight.device.type == "cpu"
+        and weight.dtype in (torch.float32, torch.bfloat16)
+    )
+
+
+class PackedWeight:
+    """``x @ concatenate(weights).T + biases`` for ``x`` ``[n, k]``; weights are ``[m_i, k]``.
+
+    ``dtype`` is the type that the product is computed in (sums in float32); the result comes back
+    in that of ``x``.
+    """
+
+    def __init__(
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], dtype: torch.dtype
+    ) -> None:
+        joined = weights[0] if len(weights) == 1 else torch.cat(list(weights))
+        self.elements = joined.numel()
+        self._dtype = dtype
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(joined.to(dtype), _PACK_ROWS)
+        self._bias: Tensor | None = None
+        if any(bias is not None for bias in biases):
+            parts = [
+                weight.new_zeros(len(weight)) if bias is None else bias
+                for weight, bias in zip(weights, biases, strict=True)
+            ]
+            self._bias = torch.cat(parts).to(dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = len(x)
+        padded = padded_rows(rows)
+        inside = x if x.dtype == self._dtype else x.to(self._dtype)
+        if padded > rows:
+            inside = torch.cat([inside, inside.new_zeros(padded - rows, x.shape[1])])
+        out = torch.ops.mkldnn._linear_pointwise(inside, self._weight, self._bias, "none", [], "")
+        assert isinstance(out, Tensor)
+        return out[:rows].to(x.dtype)
+
+
+def padded_rows(rows: int) -> int:
+    """Rows that are computed for so many: at most a quarter more, so that the kernels, each built
+    at its first use, stay few.
+    """
+    for limit, multiple in ((8, 1), (32, 4), (64, 8), (128, 16)):
+        if rows <= limit:
+            return -(-rows // multiple) * multiple
+    return -(-rows // 32) * 32
+
+
+class PackedProducts:
+    """Takes over a model's plain ``nn.Linear`` modules: first watches which of them share an input,
+    then, from :meth:`pack` to :meth:`close`, computes their products from packed weights.
+
+    ``dtype`` is the type of the products; None means that of the weights, which changes results by
+    no more than rounding.
+    """
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+        self._dtype = dtype
+        self._recent: deque[tuple[Tensor, list[nn.Linear]]] = deque(maxlen=_RECENT)
+        self._groups: list[list[nn.Linear]] = []
+        self._seen: set[nn.Linear] = set()
+        self._before: list[tuple[nn.Linear, Any]] = []
+        self._hooks = [
+            module.register_forward_pre_hook(self._watch)
+            for module in model.modules()
+            if type(module) is nn.Linear and can_pack(module.weight)
+        ]
+        self.packed = False
+
+    def _watch(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        assert isinstance(module, nn.Linear)
+        if module in self._seen:
+            return
+        self._seen.add(module)
+        for held, group in self._recent:
+            if held is args[0] and group[0].weight.dtype == module.weight.dtype:
+                group.append(module)
+                return
+        self._groups.append([module])
+        self._recent.append((args[0], self._groups[-1]))
+
+    def pack(self) -> None:
+        """Copies the weights of every module that has run so far."""
+        self._stop_watching()
+        for group in self._groups:
+            dtype = self._dtype or group[0].weight.dtype
+            packed = PackedWeight([m.weight for m in group], [m.bias for m in group], dtype)
+            for module, forward in zip(group, _forwards(group, packed), strict=True):
+                # `forward` may be set already (fast products), or be the class's own.
+                self._before.append((module, vars(module).get("forward")))
+                _set_forward(module, forward)
+        self.packed = True
+
+    def _stop_watching(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        self._recent.clear()
+
+    def close(self) -> None:
+        """Gives the modules their own products back and lets go of the copies."""
+        self._stop_watching()
+        for module, forward in self._before:
+            if forward is None:
+                del module.forward
+            else:
+                _set_forward(module, forward)
+        self._before, self._groups = [], []
+
+
+def _set_forward(module: nn.Module, forward: Callable[[Tensor], Tensor]) -> None:
+    module.forward = forward
+
+
+def _forwards(group: Sequence[nn.Linear], packed: PackedWeight) -> list[Callable[[Tensor], Tensor]]:
+    """A forward for each module: the first computes the products of all, the others take theirs."""
+    sizes = [module.out_features for module in group]
+    ready: dict[int, Tensor] = {}
+    source: list[Tensor | None] = [None]
+
+    def plain(module: nn.Linear, x: Tensor) -> Tensor:
+        return linear(x, module.weight, module.bias)
+
+    def first(x: Tensor) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1])
+        if len(flat) * packed.elements < LEAST_WORK:
+            return plain(group[0], x)
+        out: Tensor = packed(flat).view(*x.shape[:-1], -1)
+        if len(sizes) == 1:
+            return out
+        parts: tuple[Tensor, ...] = out.split(sizes, dim=-1)
+        source[0] = x
+        ready.update(enumerate(parts[1:], start=1))
+        return parts[0]
+
+    def follow(index: int) -> Callable[[Tensor], Tensor]:
+        def forward(x: Tensor) -> Tensor:
+            if source[0] is not x or index not in ready:
+                return plain(group[index], x)
+            part = ready.pop(index)
+            if not ready:
+                source[0] = None
+            return part
+
+        return forward
+
+    return [first, *(follow(index) for index in range(1, len(group)))]
