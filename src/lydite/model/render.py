@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
@@ -19,6 +19,9 @@ from lydite.model.policy import Policy
 from lydite.model.thinking import CLOSE, OPEN, prefilled
 from lydite.model.tiny_tokenizer import check_encodable
 from lydite.types import Message, Problem
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Rendered = tuple[tuple[int, ...], tuple[int, ...]]
 """Token ids of an example, and a mask that is 1 on what is learned of it."""
@@ -33,9 +36,10 @@ def render_prompt(policy: Policy, problem: Problem) -> tuple[int, ...]:
             text, or the prompt
             leaves no room for a completion within the policy's context.
     """
-    for message in problem.messages:
-        check_encodable(policy.tokenizer, message.content, f"problem {problem.id}")
     ids = _encode_prompt(policy, problem)
+    if policy.tokenizer.unk_token_id in ids:
+        for message in problem.messages:
+            check_encodable(policy.tokenizer, message.content, f"problem {problem.id}")
     if len(ids) >= policy.context:
         raise UserError(
             f"problem {problem.id}: its prompt has {len(ids)} tokens and the model's context is "
@@ -49,7 +53,7 @@ def _encode_prompt(policy: Policy, problem: Problem) -> list[int]:
     if policy.chat:
         return _template_ids(policy, problem)
     text = "\n\n".join(message.content for message in problem.messages)
-    ids = list(tokenizer(text)["input_ids"])
+    ids = encode(tokenizer, text, special=True)
     # Some tokenizers close every text; a prompt is to be continued.
     while ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1:
         ids.pop()
@@ -59,7 +63,20 @@ def _encode_prompt(policy: Policy, problem: Problem) -> list[int]:
 def _template_ids(policy: Policy, problem: Problem) -> list[int]:
     where = f"problem {problem.id}"
     text = prompt_text(policy, problem.messages, where, problem.thinking)
-    return list(policy.tokenizer(text, add_special_tokens=False)["input_ids"])
+    return encode(policy.tokenizer, text)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
+    """Token ids of a text, with the tokens that the tokenizer puts around one if ``special``.
+
+    The same as calling the tokenizer, which spends several times as long on a short text as
+    encoding it takes.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or backend.truncation is not None or backend.padding is not None:
+        return list(tokenizer(text, add_special_tokens=special)["input_ids"])
+    found: list[int] = backend.encode(text, add_special_tokens=special).ids
+    return found
 
 
 def prompt_text(
@@ -140,11 +157,12 @@ def completion_ids(
     Raises:
         UserError: the tokenizer has no token for a piece of text.
     """
-    check_encodable(policy.tokenizer, completion, f"problem {problem.id}, worked solution")
     if completion.lstrip().startswith(OPEN) and policy.chat:
         shown = prompt_text(policy, problem.messages, thinking=problem.thinking)
         completion = _behind(prefilled(shown), completion, problem.id)
-    answer = list(policy.tokenizer(completion, add_special_tokens=False)["input_ids"])
+    answer = encode(policy.tokenizer, completion)
+    if policy.tokenizer.unk_token_id in answer:
+        check_encodable(policy.tokenizer, completion, f"problem {problem.id}, worked solution")
     end = policy.tokenizer.eos_token_id if policy.end_id is None else policy.end_id
     if ended and end is not None:
         answer.append(int(end))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from lydite.config import UserError
@@ -12,6 +15,47 @@ from lydite.pipeline.pairs import PairsConfig, StagePairs, TaskPairs, rollout_fi
 from lydite.rollout.budget import check_budgets
 from lydite.train.evaluate import SamplingConfig
 from lydite.types import Problem, Request
+
+AT_ONCE = 1000
+"""Problems of a stage that are tried before anything is trained: the longest of a larger task."""
+SLICE = 50
+"""Problems that are tried in one go later."""
+
+
+class Fits:
+    """Whether what every stage will show the model fits it.
+
+    The longest texts are tried at once. The rest of a large task is tried bit by bit beside the
+    work, so that it does not delay the first step, and still early in a run of hours.
+    """
+
+    def __init__(self) -> None:
+        self._left: deque[Callable[[], object]] = deque()
+
+    def add(self, fit: Callable[[Sequence[Problem]], object], problems: Sequence[Problem]) -> None:
+        """Tries some of these now. Raises what ``fit`` raises."""
+        if len(problems) > AT_ONCE:
+            problems = sorted(problems, key=_characters, reverse=True)
+        fit(problems[:AT_ONCE])
+        for start in range(AT_ONCE, len(problems), SLICE):
+            self._left.append(partial(fit, problems[start : start + SLICE]))
+
+    def go_on(self, seconds: float) -> None:
+        """Tries more of what is left, a tenth as long as something took that took ``seconds``."""
+        end = time.perf_counter() + 0.02 + 0.1 * seconds
+        while self._left and time.perf_counter() < end:
+            self._left.popleft()()
+
+    def finish(self) -> None:
+        """Tries all that is left."""
+        while self._left:
+            self._left.popleft()()
+
+
+def _characters(problem: Problem) -> int:
+    """Of all that is shown of a problem."""
+    shown = [message.content for message in problem.messages]
+    return sum(map(len, (*shown, problem.worked or "", problem.rejected or "")))
 
 
 def check_worked(task: str, problems: Sequence[Problem]) -> None:

@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from lydite.model.loading import ModelConfig, load_frozen, load_policy, load_pro
 from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact, Lineage, begin, fingerprint, load_artifact
 from lydite.pipeline.device import dtype_of, pick_device
+from lydite.pipeline.fit import Fits
 from lydite.pipeline.folder import RunFolder, write_json
 from lydite.pipeline.problems import load_tasks, made_task
 from lydite.pipeline.recipe import Recipe, check_tasks
@@ -116,7 +118,7 @@ class _Run:
         if recipe.threads is not None:
             torch.set_num_threads(recipe.threads)
         self._began = time.perf_counter()
-        self._fits = False
+        self._fits: Fits | None = None
         self._artifacts: dict[str, Artifact] = {}
         self._verifiers = Verifiers(recipe, tasks, verifier)
 
@@ -200,6 +202,8 @@ class _Run:
         begin(self._folder.checkpoints(stage.name), lineage)
         artifact = stage.run(self._at(stage, parent, origin, lineage))
         self._log_done(stage.name, home)
+        if self._fits is not None:
+            self._fits.finish()
         return artifact
 
     def _at(self, stage: Stage, parent: str, origin: Artifact, lineage: Lineage) -> At:
@@ -218,6 +222,7 @@ class _Run:
             parent_name=parent if stage.model is None else "model",
             artifacts=dict(self._artifacts),
             earlier=sum(each.draws for each in before),
+            beside=self._beside,
             load=lambda: self._load(stage, parent),
             load_frozen=self._load_frozen,
             scored_by=self._scored_by(stage),
@@ -231,6 +236,10 @@ class _Run:
 
     def _verifier_of(self, config: VerifierConfig) -> Verifier:
         return self._verifiers.of(config, {n: a.model for n, a in self._artifacts.items()})
+
+    def _beside(self, seconds: float) -> None:
+        if self._fits is not None:
+            self._fits.go_on(seconds)
 
     def _dataset(self, stage: str) -> Path:
         """The file that a stage left."""
@@ -260,9 +269,9 @@ class _Run:
         """Once: what does not fit in a later stage is said before this one takes hours. ``origin``
         is the model that the policy descends from.
         """
-        if self._fits:
+        if self._fits is not None:
             return
-        self._fits = True
+        self._fits = Fits()
         models = self._recipe.models()
         loaded = [(origin, policy)]
         policies: dict[str, Policy] = {}
@@ -276,7 +285,8 @@ class _Run:
             for task in stage.uses:
                 # What is sampled in the run fits: it was sampled within the context.
                 if not self._recipe.waits(task):
-                    stage.fit(policies[stage.name], self._tasks[task].problems)
+                    fit = partial(stage.fit, policies[stage.name])
+                    self._fits.add(fit, self._tasks[task].problems)
 
     def _events_of(self, stage: str) -> list[Event]:
         return [event for event in read_events(self._folder.events) if event.stage == stage]

@@ -90,6 +90,12 @@ class Sampler:
         """Draws these problems no more."""
         self._retired |= self._ids & set(ids)
 
+    def upcoming(self, count: int) -> list[Problem]:
+        """The problems that :meth:`next` would draw now."""
+        copy = Sampler.__new__(Sampler)
+        copy.__dict__.update(self.__dict__)
+        return [draw.problem for draw in copy.next(count)]
+
     def next(self, count: int) -> list[Drawn]:
         """The next ``count`` problems, none where all are retired. An epoch that ends goes on into
         the next one.

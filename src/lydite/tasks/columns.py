@@ -41,6 +41,8 @@ class ColumnMap:
         """
         *before, last = problem.messages
         text = PLACEHOLDERS.sub(lambda _: last.content, self.template)
+        if text == last.content and self.system is None and problem.thinking == self.thinking:
+            return problem
         messages = (*before, Message(last.role, text))
         if self.system is not None:
             turns = (m for m in messages if m.role != "system")

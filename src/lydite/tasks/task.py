@@ -414,8 +414,10 @@ def _check_ids(name: str, problems: list[Problem]) -> None:
 def fingerprint(problems: list[Problem]) -> str:
     """SHA-256, in hex, of everything the problems hold, in order."""
     digest = hashlib.sha256()
+    names = [f.name for f in dataclasses.fields(Problem)]
+    encode = json.JSONEncoder(sort_keys=True, default=str).encode
     for problem in problems:
-        record = {f.name: getattr(problem, f.name) for f in dataclasses.fields(problem)}
+        record = {name: getattr(problem, name) for name in names}
         # What is as by default is left out: problems keep the fingerprint that they always had.
         record["messages"] = [
             [m.role, m.content, *(["learned"] if m.learned else [])] for m in problem.messages
@@ -424,5 +426,5 @@ def fingerprint(problems: list[Problem]) -> str:
         for name in ("rejected", "thinking"):
             if record[name] is None:
                 del record[name]
-        digest.update(json.dumps(record, sort_keys=True, default=str).encode() + b"\n")
+        digest.update(encode(record).encode() + b"\n")
     return digest.hexdigest()

@@ -6,6 +6,8 @@ of it (:mod:`lydite.train.ahead`).
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -13,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train.answers import sample_and_verify
@@ -163,6 +166,7 @@ class Collector:
         def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
             problems = [draw.problem for draw in drawn]
             requests = [self._request(draw, step) for draw in drawn]
+            self._render_ahead()
             found = sample_and_verify(self._engine, verifier, problems, requests, clock)
             scored = self._score(problems, *found)
             self._retire(scored)
@@ -178,6 +182,20 @@ class Collector:
             max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
         )
         return Rollout(collected, before, self.place, clock.seconds, self._engine.version)
+
+    def _render_ahead(self) -> None:
+        """Has the prompts of the next round rendered while this one is sampled."""
+        upcoming = self._sampler.upcoming(self._config.prompts_per_step)
+        prompts = [self._prompts[problem.id] for problem in upcoming]
+        if all(prompt.rendered for prompt in prompts):
+            return
+
+        def render() -> None:
+            with contextlib.suppress(UserError):  # who asks for the prompt will be told
+                for prompt in prompts:
+                    _ = prompt.token_ids
+
+        threading.Thread(target=render, daemon=True, name="render").start()
 
     def _retire(self, scored: Sequence[Scored]) -> None:
         """Draws the prompts that are solved no more, in this step either."""

@@ -4,7 +4,7 @@ outcome does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -142,12 +142,32 @@ class SamplingConfig(Config):
         return SamplingParams(**own, thinking=self._thinking)
 
 
-@dataclass(frozen=True, slots=True)
 class Prompt:
-    """A problem and the tokens that the model is shown for it."""
+    """A problem and the tokens that the model is shown for it, which may be rendered only when they
+    are first asked for: a task can have more problems than a run meets.
+    """
 
-    problem: Problem
-    token_ids: tuple[int, ...]
+    __slots__ = ("_ids", "_render", "problem")
+
+    def __init__(
+        self, problem: Problem, ids: tuple[int, ...] | Callable[[Problem], tuple[int, ...]]
+    ) -> None:
+        self.problem = problem
+        self._ids = None if callable(ids) else ids
+        self._render = ids if callable(ids) else None
+
+    @property
+    def rendered(self) -> bool:
+        """Whether its tokens are there already."""
+        return self._ids is not None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Raises ``UserError`` if the problem cannot be rendered."""
+        if self._ids is None:
+            assert self._render is not None
+            self._ids = self._render(self.problem)
+        return self._ids
 
 
 @dataclass(frozen=True, slots=True)

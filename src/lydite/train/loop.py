@@ -86,6 +86,8 @@ class LoopSettings:
     evaluate_every: int | None
     checkpoint_every: int | None
     keep: int
+    beside: Callable[[float], None] = lambda seconds: None
+    """Called after each step with the seconds that it took."""
 
 
 def run_steps(
@@ -117,6 +119,7 @@ def run_steps(
         for code, message in result.warnings:
             log.append(Warned(stage=settings.stage, step=done, code=code, message=message))
         log.append(StepDone(stage=settings.stage, step=done, metrics=metrics))
+        settings.beside(metrics["seconds"])
         last = done == trainer.total or trainer.finished
         if last or (settings.evaluate_every and done % settings.evaluate_every == 0):
             evaluate(done)

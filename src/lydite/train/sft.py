@@ -8,9 +8,9 @@ attends to another example's: packing changes neither loss nor gradient.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import torch
 from pydantic import Field
@@ -58,26 +58,63 @@ class Example:
         return len(self.prompt_ids) + len(self.token_ids)
 
 
-def examples_of(policy: Policy, problems: Sequence[Problem], config: SFTConfig) -> list[Example]:
+def examples_of(
+    policy: Policy, problems: Sequence[Problem], config: SFTConfig
+) -> Sequence[Example]:
     """Worked solutions and conversations as token ids, in order. A conversation is several examples
     where the chat template does not show its turns later as they were said.
 
+    Without conversations an example is rendered when it is first asked for, so that a large task
+    does not delay the first step.
+
     Raises:
-        UserError: one does not fit the context, or cannot be rendered.
+        UserError: one does not fit the context, or cannot be rendered; of those to come, when they
+            are asked for.
     """
+    if config.loss_on != "answer" or not any(m.learned for p in problems for m in p.messages):
+        return _Rendered(problems, lambda problem: _examples(policy, problem, config)[0])
+    return [example for problem in problems for example in _examples(policy, problem, config)]
+
+
+def _examples(policy: Policy, problem: Problem, config: SFTConfig) -> list[Example]:
+    worked = problem.worked or ""
+    rendered = (
+        render_conversation(policy, problem, worked)
+        if config.loss_on == "answer"
+        else [render_example(policy, problem, worked)]
+    )
     found = []
-    for problem in problems:
-        worked = problem.worked or ""
-        rendered = (
-            render_conversation(policy, problem, worked)
-            if config.loss_on == "answer"
-            else [render_example(policy, problem, worked)]
-        )
-        for ids, mask in rendered:
-            first = 1 if config.loss_on == "all" else mask.index(1)
-            bits = [1] * (len(ids) - first) if config.loss_on == "all" else mask[first:]
-            found.append(Example(ids[:first], ids[first:], bits))
+    for ids, mask in rendered:
+        first = 1 if config.loss_on == "all" else mask.index(1)
+        bits = [1] * (len(ids) - first) if config.loss_on == "all" else mask[first:]
+        found.append(Example(ids[:first], ids[first:], bits))
     return found
+
+
+class _Rendered(Sequence[Example]):
+    """An example for each problem, rendered once, when it is first asked for."""
+
+    def __init__(self, problems: Sequence[Problem], render: Callable[[Problem], Example]) -> None:
+        self._problems = problems
+        self._render = render
+        self._found: dict[int, Example] = {}
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if place not in self._found:
+            self._found[place] = self._render(self._problems[index])
+        return self._found[place]
 
 
 class SFTTrainer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -176,6 +177,7 @@ class At:
     """Where a stage stands: the run it is part of, and the artifact it starts from.
 
     ``earlier`` counts the stages before it that sample, whose noise must not be drawn again;
+    ``beside`` is told how long each step took, and does what can be done beside the work;
     ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from,
     ``load_frozen`` that of an earlier stage by name (`model` is the recipe's), not to be trained;
     ``scored_by`` are the settings of ``verifier``, the stage's own or the recipe's, and
@@ -198,6 +200,7 @@ class At:
     load_frozen: Callable[[str], Policy]
     scored_by: VerifierConfig
     verifier_of: Callable[[VerifierConfig], Verifier]
+    beside: Callable[[float], None]
 
     @property
     def name(self) -> str:
@@ -223,7 +226,8 @@ class At:
 
     def prompts(self, policy: Policy, task: str) -> list[Prompt]:
         """A task's problems with what this policy is shown of them."""
-        return [Prompt(p, render_prompt(policy, p)) for p in self.problems(task)]
+        render = partial(render_prompt, policy)
+        return [Prompt(problem, render) for problem in self.problems(task)]
 
     def engine(self, policy: Policy) -> LocalEngine | PaddedEngine:
         """An engine that samples with the policy's own weights."""
@@ -248,4 +252,5 @@ class At:
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             keep=self.recipe.checkpoint.keep,
+            beside=self.beside,
         )
