@@ -168,7 +168,7 @@ def _wrap(
     setattr(owner, attribute, counted)
 
 
-def attempt(path: Path, out: Path, kill: Kill | None, said: Path) -> None:
+def attempt(path: Path, out: Path, kill: Kill | None, said: Path, redo: bool = False) -> None:
     """What a process does: one attempt at a recipe file."""
     import torch
 
@@ -180,7 +180,7 @@ def attempt(path: Path, out: Path, kill: Kill | None, said: Path) -> None:
     if kill is not None:
         _arm(kill, EventLog)
     try:
-        run_recipe(load_recipe(path), out)
+        run_recipe(load_recipe(path), out, redo=redo)
     except BaseException:
         said.write_text(traceback.format_exc())
         raise
@@ -209,10 +209,10 @@ def start(target: Callable[..., None], arguments: Iterable[Any]) -> ForkServerPr
     return process
 
 
-def run_and_die(path: Path, out: Path, kill: Kill) -> None:
+def run_and_die(path: Path, out: Path, kill: Kill, redo: bool = False) -> None:
     """An attempt that must end by SIGKILL at the given place."""
     said = path.with_suffix(".said")
-    process = start(attempt, (path, out, kill, said))
+    process = start(attempt, (path, out, kill, said, redo))
     process.join(60)
     assert process.exitcode == -signal.SIGKILL, (  # None: still running
         f"{kill}: exit code {process.exitcode}, {said.read_text() if said.exists() else ''}"

@@ -207,9 +207,9 @@ def content(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("stages.1.steps=5", "there and here differ in stages.1.steps: 4, 5;"),
-        ("seed=1", "there and here differ in seed: 0, 1;"),
-        ("model.context=90", "there and here differ in model.context: 80, 90;"),
+        ("stages.1.steps=5", "do again: rl (stage.steps: 4, 5); give --redo"),
+        ("seed=1", "do again: sft (seed: 0, 1 and 1 more), rl (it follows from sft);"),
+        ("model.context=90", "do again: sft (model.context: 80, 90 and 1 more), rl"),
     ],
 )
 def test_a_run_of_another_recipe(
@@ -222,14 +222,20 @@ def test_a_run_of_another_recipe(
     assert content(tmp_path / "out") == before
 
 
-def test_another_number_of_stages_is_still_one_short_line(
+def test_what_is_done_stays_when_stages_are_added_and_redo_does_the_rest(
     cli: Any, finished: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(finished, tmp_path / "out")
     values = yaml.safe_load((finished.parent / "recipe.yaml").read_text())
-    values["stages"] = [sft_stage(), rl_stage(), rl_stage(name="more")]
-    line = refused(cli("run", write(values, tmp_path / "r.yaml"), "--out", "out"))
-    assert "differ in stages" in line
+    values["stages"] = [sft_stage(), rl_stage(), sft_stage(name="more", steps=1)]
+    done = cli("run", write(values, tmp_path / "r.yaml"), "--out", "out")
+    assert done.exit_code == 0 and "skipped rl: done before, from the same inputs" in done.stdout
+    values["stages"][1]["steps"] = 1
+    assert "more (it follows from rl)" in refused(
+        cli("run", write(values, tmp_path / "r.yaml"), "--out", "out")
+    )
+    assert cli("run", tmp_path / "r.yaml", "--out", "out", "--redo").exit_code == 0
+    assert (tmp_path / "out/superseded/1/stages/rl/model/model.safetensors").is_file()
 
 
 def test_a_folder_that_is_no_run(cli: Any, file: Path, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_pairs_of_another_run(preference_run: Any, tmp_path: Path) -> None:
     assert sources and all(source.startswith(("rl step 2", "rl step 3")) for source in sources)
     more = tmp_path / "other/samples/rl/step-000009.parquet"
     shutil.copy(tmp_path / "other/samples/rl/step-000003.parquet", more)
-    with pytest.raises(UserError, match=r"made from other inputs \(changed since: data"):
+    with pytest.raises(UserError, match=r"would do again: preference \(data of rollouts of rl\)"):
         run(tmp_path / "recipe.yaml")
 
 

@@ -272,10 +272,10 @@ def test_problems_that_changed_since_a_checkpoint_are_noticed(tmp_path: Path) ->
     run = validate(Recipe, values)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(run, tmp_path / "run", Given({"train": ours}), [stop])
-    with pytest.raises(UserError, match=r"stage 'rl' was made from other inputs.*data"):
+    with pytest.raises(UserError, match=r"would do again: rl \(data of train\); give --redo"):
         run_recipe(run, tmp_path / "run", Given({"train": theirs}))
     run_recipe(run, tmp_path / "run", Given({"train": ours}))
-    with pytest.raises(UserError, match=r"stage 'rl' was made from other inputs.*data"):
+    with pytest.raises(UserError, match=r"would do again: rl \(data of train\); give --redo"):
         run_recipe(run, tmp_path / "run", Given({"train": theirs}))
 
 

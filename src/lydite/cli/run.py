@@ -24,8 +24,17 @@ def run(
         bool,
         typer.Option("--dry-run", help="Check everything that can be checked, and train nothing."),
     ] = False,
+    redo: Annotated[
+        bool,
+        typer.Option(
+            "--redo",
+            help="Do stages again whose inputs have changed; what they had left is kept under "
+            "superseded/ in the run's folder.",
+        ),
+    ] = False,
 ) -> None:
-    """Runs a recipe, stage after stage; given again after a stop, goes on where it was.
+    """Runs a recipe, stage after stage; given again after a stop, goes on where it was. Stages that
+    are done from the same inputs are skipped.
 
     [bold]Examples[/]
 
@@ -46,14 +55,14 @@ def run(
     folder = out or Path("runs") / loaded.name
     _say_what_is_tried(loaded)
     if dry_run:
-        _dry_run(loaded, folder)
+        _dry_run(loaded, folder, redo)
         return
     from lydite.pipeline.runner import run_recipe
     from lydite.watch.console import ConsoleView
 
     view = ConsoleView()
     with view:
-        run_recipe(loaded, folder, listeners=[view])
+        run_recipe(loaded, folder, listeners=[view], redo=redo)
 
 
 def _say_what_is_tried(recipe: object) -> None:
@@ -69,7 +78,7 @@ def _say_what_is_tried(recipe: object) -> None:
         typer.echo(f"running the references of {' and '.join(run)} first", err=True)
 
 
-def _dry_run(recipe: object, folder: Path) -> None:
+def _dry_run(recipe: object, folder: Path, redo: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -84,7 +93,7 @@ def _dry_run(recipe: object, folder: Path) -> None:
         Mark.FAILED: "[red]failed[/] ",
     }
     failed = []
-    for check in check_recipe(recipe, folder):
+    for check in check_recipe(recipe, folder, redo):
         if check.mark is Mark.FAILED:
             failed.append(check.name)
         console.print(f"{marks[check.mark]}  [bold]{check.name}[/]  {escape(check.text)}")

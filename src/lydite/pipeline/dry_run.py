@@ -21,6 +21,7 @@ from lydite.pipeline.folder import RunFolder
 from lydite.pipeline.problems import load_one, problems_of
 from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
+from lydite.pipeline.survey import survey
 from lydite.pipeline.verifiers import judge_of, verifier_uses
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.switch import in_mode
@@ -53,9 +54,9 @@ class Check:
     lines: tuple[str, ...] = ()
 
 
-def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
+def check_recipe(recipe: Recipe, out: Path, redo: bool = False) -> Iterator[Check]:
     """Checks one after another, as they are done. Nothing is trained, and nothing is written under
-    ``out``.
+    ``out``. ``redo`` as in :func:`lydite.pipeline.runner.run_recipe`.
     """
     names = ", then ".join(f"{stage.name} ({stage.kind})" for stage in recipe.stages)
     yield Check("recipe", Mark.OK, f"{recipe.name}: {names}")
@@ -78,11 +79,9 @@ def check_recipe(recipe: Recipe, out: Path) -> Iterator[Check]:
         check = _try(f"task {name}", partial(_task, recipe, name, tasks))
         away |= check.mark is Mark.SKIPPED
         yield check
-    for name in recipe.evaluation.tasks:
-        for trained in recipe.trained_on():
-            if name in tasks and trained in tasks:
-                problems = tasks[trained].problems, tasks[name].problems
-                yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
+    if (out / "recipe.yaml").exists() and tasks.keys() >= set(recipe.task_names()):
+        yield _try("stages", lambda: _standing(recipe, out, tasks, redo))
+    yield from _held_out(recipe, tasks)
     found: dict[str, Policy] = {}
     yield from _models(recipe, found)
     yield from _prompts(recipe, tasks, found)
@@ -119,9 +118,28 @@ def _folder(recipe: Recipe, out: Path) -> Finding:
     )
 
 
+def _standing(recipe: Recipe, out: Path, tasks: Mapping[str, TaskData], redo: bool) -> Finding:
+    """What of the run is done, and what this recipe would do again."""
+    found = survey(recipe, tasks, RunFolder(out), pick_device(recipe.device))
+    again = found.describe()
+    if again and not redo:
+        raise UserError(f"this recipe {again}; give --redo for that, or choose another --out")
+    done = [each.stage for each in found.stages if each.state == "done"]
+    text = f"{', '.join(done) or 'nothing'} done already and skipped"
+    return (f"{text}; {again}, and what is there is kept" if again else text), ()
+
+
 def _named(recipe: Recipe) -> Finding:
     check_tasks(recipe)
     return "every task that is named is defined, and none is both trained on and held out", ()
+
+
+def _held_out(recipe: Recipe, tasks: Mapping[str, TaskData]) -> Iterator[Check]:
+    for name in recipe.evaluation.tasks:
+        for trained in recipe.trained_on():
+            if name in tasks and trained in tasks:
+                problems = tasks[trained].problems, tasks[name].problems
+                yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
 
 
 def _apart(trained: Sequence[Problem], held_out: Sequence[Problem]) -> Finding:

@@ -52,11 +52,10 @@ class RunFolder:
 
     @contextmanager
     def claim(self, recipe: Recipe) -> Iterator[None]:
-        """Holds the folder for one process, new or from the same recipe.
+        """Holds the folder, new or a run's, for one process.
 
         Raises:
-            UserError: the folder belongs to another recipe, holds something else, or another
-                process is at work.
+            UserError: the folder holds something else, or another process is at work.
         """
         self.refuse_foreign(recipe)
         with ExitStack() as held:
@@ -74,10 +73,24 @@ class RunFolder:
                     f"--out {self.path}: cannot be written: {error.strerror}; choose another"
                 ) from error
             self._sweep()
-            if not self.recipe.exists() or self._idle():
-                text = yaml.safe_dump(resolved(recipe), sort_keys=False, allow_unicode=True)
-                write_atomic(self.recipe, text.encode())
             yield
+
+    def write_recipe(self, recipe: Recipe) -> tuple[str, ...]:
+        """Writes ``recipe.yaml``; what differs from the one that was there, as ``key: then,
+        now``.
+        """
+        theirs, ours = self._written(), resolved(recipe)
+        if theirs != ours:
+            text = yaml.safe_dump(ours, sort_keys=False, allow_unicode=True)
+            write_atomic(self.recipe, text.encode())
+        return () if theirs is None else tuple(differences(theirs, ours))
+
+    def _written(self) -> dict[str, Any] | None:
+        try:
+            found = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return None
+        return found if isinstance(found, dict) else None
 
     def _idle(self) -> bool:
         """Whether it is a run of ours with no work to lose: a recipe that failed before it trained
@@ -97,7 +110,7 @@ class RunFolder:
                     path.unlink(missing_ok=True)
 
     def refuse_foreign(self, recipe: Recipe) -> None:
-        """Raises ``UserError`` when the folder holds something else than a run of this recipe."""
+        """Raises ``UserError`` when the folder holds something else than a run."""
         if not self.path.exists():
             return
         if not self.path.is_dir():
@@ -109,23 +122,15 @@ class RunFolder:
                     "choose another"
                 )
             return
-        if self._idle():
-            return
-        try:
-            theirs = yaml.safe_load(self.recipe.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            theirs = None
-        if not isinstance(theirs, dict):
+        written = self._written()
+        if not self._idle() and written is None:
             raise UserError(
                 f"--out {self.path}: its recipe.yaml cannot be read as a recipe; choose another"
             )
-        found = differences(theirs, resolved(recipe))
-        if found:
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        if not self.events.exists() and written != resolved(recipe):
             raise UserError(
-                f"--out {self.path}: is a run of another recipe; there and here differ in "
-                f"{found[0]}{more}; "
-                "choose another --out, or give the recipe it was started with"
+                f"--out {self.path}: its recipe.yaml is not that of a run, which would write over "
+                "it; choose another"
             )
 
 

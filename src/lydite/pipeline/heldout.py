@@ -12,6 +12,7 @@ from pydantic import Field
 from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
+from lydite.pipeline.artifact import fingerprint
 from lydite.tasks.switch import Mode
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.train.modes import evaluate_modes, mode_task
@@ -59,7 +60,8 @@ class EvalConfig(Config):
 @dataclass(frozen=True, slots=True)
 class HeldOut:
     """What a stage is measured on and with: problems by task, the policy that they are shown to,
-    the engine that answers, the judge.
+    the engine that answers, the judge. ``basis`` has, by task, a digest of all that a score depends
+    on but the weights.
     """
 
     config: EvalConfig
@@ -67,19 +69,23 @@ class HeldOut:
     policy: Policy
     engine: Engine
     judge: Verifier
+    basis: Mapping[str, str]
 
-    def measure(self, stage: str, step: int, parent: str, log: EventLog, samples: Path) -> None:
-        """Logs the score of every task, in every mode.
+    def measure(self, stage: str, step: int, weights: str, log: EventLog, samples: Path) -> None:
+        """Logs the score of every task, in every mode. ``weights`` is the fingerprint of the model
+        that is measured, empty where it is on its way.
 
-        At a stage's start it is the one that its starting model got at the end of stage ``parent``,
-        when that is known: the same weights on the same problems with the same noise.
+        At a stage's start it is the score that these weights got before, where they did: on the
+        same problems, with the same noise.
         """
         for task in self.problems:
+            of = fingerprint({"weights": weights, "basis": self.basis[task]}) if weights else ""
             names = self.config.reported(task)
-            known = [_last(log, parent, name) if step == 0 else None for name in names]
+            known = [_known(log, name, of) if step == 0 else None for name in names]
             if None not in known:
                 for event in filter(None, known):
-                    log.append(_again(event, stage))
+                    if (event.stage, event.step) != (stage, step):
+                        log.append(_again(event, stage))
                 continue
             for result, seconds in self._evaluated(task):
                 write_samples(samples, f"{stage}-{result.task}", step, result.samples(step))
@@ -87,7 +93,8 @@ class HeldOut:
                     unjudged = f"{result.undecided} held-out answers of {result.task}"
                     message = f"{unjudged} could not be judged; left out"
                     log.append(Warned(stage=stage, step=step, code="undecided", message=message))
-                log.append(_evaluated(stage, step, result, self.config.samples, seconds))
+                found = _evaluated(stage, step, result, self.config.samples, seconds)
+                log.append(replace(found, of=of))
 
     def _evaluated(self, task: str) -> list[tuple[Evaluation, float]]:
         """The task's evaluations, and what each took in seconds."""
@@ -109,13 +116,26 @@ class HeldOut:
         return [(result, spent[result.task]) for result in found]
 
 
-def _last(log: EventLog, stage: str, task: str) -> Evaluated | None:
+def basis_of(
+    config: EvalConfig, verifier: VerifierConfig, policy: Policy, tasks: Mapping[str, str]
+) -> dict[str, str]:
+    """:attr:`HeldOut.basis`, by settings, by the recipe's verifier, by how the policy is shown its
+    prompts, and by the fingerprints of the tasks that are held out.
+    """
+    settings = config.model_dump(mode="json", exclude={"tasks", "every"})
+    settings["verifier"] = (config.verifier or verifier).model_dump(mode="json")
+    settings["shown"] = [policy.chat, policy.thinking, policy.tokenizer.chat_template]
+    return {task: fingerprint({**settings, "data": data}) for task, data in tasks.items()}
+
+
+def _known(log: EventLog, task: str, of: str) -> Evaluated | None:
+    """An evaluation of the very same; the latest, which is the stage's own if it has one."""
     found = [
         event
         for event in read_events(log.path)
-        if isinstance(event, Evaluated) and event.stage == stage and event.task == task
+        if isinstance(event, Evaluated) and event.task == task and event.of == of != ""
     ]
-    return max(found, key=lambda event: event.step, default=None)
+    return found[-1] if found else None
 
 
 def _again(known: Evaluated, stage: str) -> Evaluated:

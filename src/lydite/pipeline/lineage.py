@@ -45,7 +45,8 @@ def read_lineage(run: Path) -> Node:
         recipe = yaml.safe_load(text)
         stages: list[dict[str, Any]] = recipe["stages"]
         records = {stage["name"]: _record(run, stage["name"]) for stage in stages}
-        root = _root(run, recipe, hashlib.sha256(text.encode()).hexdigest())
+        origin = next((r["parent"] for r in records.values() if r), "")
+        root = _root(run, recipe, hashlib.sha256(text.encode()).hexdigest(), origin)
         nodes = {"model": root}
         last = "model"
         for stage in stages:
@@ -72,10 +73,10 @@ def _record(run: Path, stage: str) -> dict[str, Any] | None:
     return record
 
 
-def _root(run: Path, recipe: Mapping[str, Any], digest: str) -> Node:
+def _root(run: Path, recipe: Mapping[str, Any], digest: str, origin: str) -> Node:
     lines = (
         f"recipe {recipe['name']} {digest[:SHOWN]}, {run / 'recipe.yaml'}",
-        f"model {fingerprint(recipe['model'])[:SHOWN]}",
+        *([f"model {origin[:SHOWN]}"] if origin else []),
         f"seed {recipe['seed']}",
     )
     return Node("model", str(recipe["model"]["path"]), lines)

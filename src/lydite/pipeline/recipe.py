@@ -184,17 +184,26 @@ class Recipe(Config):
     def models(self) -> dict[str, ModelConfig]:
         """By stage, and `model`: the model that the stage's own descends from."""
         found = {"model": self.model}
-        last = "model"
         for stage in self.stages:
-            found[stage.name] = stage.model or found[stage.start_from or last]
-            if stage.leaves == "model":
-                last = stage.name
+            found[stage.name] = stage.model or found[self.parent_of(stage)]
         return found
 
     def parts_of(self, task: str) -> tuple[str, ...]:
         """The tasks that a mix is made of; of another task, itself."""
         config = self.tasks.get(task)
         return (task,) if config is None or config.mix is None else tuple(config.mix)
+
+    def parent_of(self, stage: Stage) -> str:
+        """The stage whose model a stage starts from, or ``model``."""
+        names = [each.name for each in self.stages]
+        before = self.stages[: names.index(stage.name)]
+        models = [each.name for each in before if each.leaves == "model"]
+        return stage.start_from or (models[-1] if models else "model")
+
+    def drawing_before(self, stage: Stage) -> int:
+        """How many stages before it draw with noise of their own."""
+        names = [each.name for each in self.stages]
+        return sum(each.draws for each in self.stages[: names.index(stage.name)])
 
     def made_by(self, task: str) -> Stage | None:
         """The stage whose dataset a task is."""

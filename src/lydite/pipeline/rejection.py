@@ -38,7 +38,7 @@ class RejectionSampling:
         source = Provenance(lineage.stage, lineage.parent, lineage.seed)
         write_dataset(home / DATASET, self.problems, filtered, source)
         self._tell(home / DATASET, filtered)
-        return save_artifact(home, lineage, report_of(filtered))
+        return save_artifact(home, lineage, {"dataset": report_of(filtered)})
 
     def _samples(self) -> list[Sample]:
         """Every sample; a step whose file is gone is sampled again, to the same result."""

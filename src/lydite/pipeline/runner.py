@@ -23,7 +23,7 @@ import lydite
 from lydite.config import UserError
 from lydite.model.loading import ModelConfig, load_frozen, load_policy, load_prompting
 from lydite.model.policy import Policy
-from lydite.pipeline.artifact import Artifact, Lineage, begin, fingerprint, load_artifact
+from lydite.pipeline.artifact import Artifact, Lineage, begin, load_artifact
 from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.fit import Fits
 from lydite.pipeline.folder import RunFolder, write_json
@@ -31,10 +31,12 @@ from lydite.pipeline.problems import load_tasks, made_task
 from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import At, Stage
 from lydite.pipeline.summary import StageSummary, summarise
+from lydite.pipeline.supersede import PLACE, finish_superseding, supersede
+from lydite.pipeline.survey import data_of, lineage_of, origin_of, root_artifact, survey
 from lydite.pipeline.verifiers import Verifiers, judge_of
 from lydite.tasks.task import TaskData
 from lydite.types import Verifier
-from lydite.verify.settings import VerifierConfig, reward_model_stages
+from lydite.verify.settings import VerifierConfig
 from lydite.watch.events import (
     Evaluated,
     Event,
@@ -44,6 +46,7 @@ from lydite.watch.events import (
     RunFailed,
     RunStarted,
     StageDone,
+    StageSkipped,
     StepDone,
     Warned,
     read_events,
@@ -72,9 +75,15 @@ class Finished:
 
 
 def run_recipe(
-    recipe: Recipe, out: Path, given: Given | None = None, listeners: Sequence[Listener] = ()
+    recipe: Recipe,
+    out: Path,
+    given: Given | None = None,
+    listeners: Sequence[Listener] = (),
+    redo: bool = False,
 ) -> Finished:
-    """Runs or resumes a recipe in the folder ``out``.
+    """Runs or resumes a recipe in the folder ``out``. Stages that are done are skipped where their
+    inputs are what they were; with ``redo`` others are done again, and what they had left is kept
+    under ``superseded``.
 
     ``listeners`` hear every event, those of earlier attempts first.
 
@@ -86,17 +95,36 @@ def run_recipe(
     check_tasks(recipe, given.tasks)
     tasks = load_tasks(recipe, given.tasks)
     folder = RunFolder(out)
-    with folder.claim(recipe), EventLog(folder.events) as log:
-        for listener in listeners:
-            log.subscribe(listener, replay=True)
-        run = _Run(recipe, folder, tasks, log, given.verifier)
-        try:
-            return run.execute()
-        except UserError as error:
-            log.append(RunFailed(message=str(error)))
-            raise
-        finally:
-            run.close()
+    with folder.claim(recipe):
+        finish_superseding(folder)
+        check_standing(recipe, tasks, folder, redo)
+        changed = folder.write_recipe(recipe)
+        with EventLog(folder.events) as log:
+            for listener in listeners:
+                log.subscribe(listener, replay=True)
+            run = _Run(recipe, folder, tasks, log, given.verifier)
+            try:
+                return run.execute(changed)
+            except UserError as error:
+                log.append(RunFailed(message=str(error)))
+                raise
+            finally:
+                run.close()
+
+
+def check_standing(
+    recipe: Recipe, tasks: Mapping[str, TaskData], folder: RunFolder, redo: bool
+) -> None:
+    """Puts away what has to be done again. Raises ``UserError`` when ``redo`` does not allow it."""
+    found = survey(recipe, tasks, folder, pick_device(recipe.device))
+    if not found.again and not found.gone:
+        return
+    if not redo:
+        raise UserError(
+            f"--out {folder.path}: this recipe {found.describe()}; give --redo for that (what is "
+            f"there is kept in {folder.path / PLACE}), or choose another --out"
+        )
+    supersede(folder, found)
 
 
 class _Run:
@@ -126,14 +154,16 @@ class _Run:
         """Ends the worker processes."""
         self._verifiers.close()
 
-    def execute(self) -> Finished:
-        """Every stage in order, those that are done skipped."""
-        self._announce()
-        self._artifacts["model"] = _root(self._recipe.model)
+    def execute(self, changed: tuple[str, ...]) -> Finished:
+        """Every stage in order, those that are done skipped. ``changed`` is what the recipe has
+        otherwise than at the last attempt.
+        """
+        self._announce(changed)
+        self._artifacts["model"] = root_artifact(self._recipe.model)
         last = "model"
         files: dict[str, Path] = {}
         for stage in self._recipe.stages:
-            made = self._stage(stage, stage.start_from or last)
+            made = self._stage(stage, self._recipe.parent_of(stage))
             self._artifacts[stage.name] = made
             if stage.leaves == "model":
                 last = stage.name
@@ -159,7 +189,7 @@ class _Run:
         )
         return Finished(self._folder.path, self._folder.model, stages)
 
-    def _announce(self) -> None:
+    def _announce(self, changed: tuple[str, ...]) -> None:
         versions = {
             "lydite": lydite.__version__,
             "python": platform.python_version(),
@@ -172,6 +202,7 @@ class _Run:
                 stages=tuple(stage.name for stage in self._recipe.stages),
                 directory=str(self._folder.path),
                 versions=versions,
+                changed=changed,
             )
         )
         for data in self._tasks.values():
@@ -189,17 +220,21 @@ class _Run:
             if task not in self._tasks:
                 self._tasks[task] = made_task(self._recipe, task, self._tasks, self._dataset)
                 self._note(self._tasks[task])
-        origin = self._artifacts[parent] if stage.model is None else _root(stage.model)
-        lineage = self._lineage(stage, origin)
+        origin = origin_of(stage, self._recipe, self._artifacts)
+        parts = self._recipe, self._tasks, self._folder.samples, self._artifacts
+        data = data_of(stage, *parts)
+        lineage = lineage_of(stage, self._recipe, origin, data, self._device)
         home = self._folder.stage(stage.name)
         done = load_artifact(home, lineage)
         if done is not None:
             if not any(isinstance(event, StageDone) for event in self._events_of(stage.name)):
                 self._log_done(stage.name, home)  # Killed between the artifact and its event.
+            self._log.append(StageSkipped(stage=stage.name, artifact=str(home)))
             return done
         # A stage that is done again outdates the run's model.
         shutil.rmtree(self._folder.model, ignore_errors=True)
-        begin(self._folder.checkpoints(stage.name), lineage)
+        late = tuple(f"stage.{setting}" for setting in stage.late)
+        begin(self._folder.checkpoints(stage.name), lineage, late)
         artifact = stage.run(self._at(stage, parent, origin, lineage))
         self._log_done(stage.name, home)
         if self._fits is not None:
@@ -207,8 +242,6 @@ class _Run:
         return artifact
 
     def _at(self, stage: Stage, parent: str, origin: Artifact, lineage: Lineage) -> At:
-        names = [each.name for each in self._recipe.stages]
-        before = self._recipe.stages[: names.index(stage.name)]
         return At(
             recipe=self._recipe,
             folder=self._folder,
@@ -221,7 +254,7 @@ class _Run:
             parent=origin,
             parent_name=parent if stage.model is None else "model",
             artifacts=dict(self._artifacts),
-            earlier=sum(each.draws for each in before),
+            earlier=self._recipe.drawing_before(stage),
             beside=self._beside,
             load=lambda: self._load(stage, parent),
             load_frozen=self._load_frozen,
@@ -246,24 +279,6 @@ class _Run:
         path = self._artifacts[stage].dataset
         assert path is not None, "a stage that leaves a dataset leaves its file"
         return path
-
-    def _lineage(self, stage: Stage, parent: Artifact) -> Lineage:
-        data = {task: self._tasks[task].fingerprint for task in stage.uses}
-        for config, _ in stage.verifiers(self._recipe.verifier):
-            for name in reward_model_stages(config):
-                data[f"reward model {name}"] = self._artifacts[name].fingerprint
-        return Lineage(
-            stage=stage.name,
-            kind=stage.kind,
-            settings={
-                "stage": stage.model_dump(mode="json"),
-                "verifier": self._scored_by(stage).model_dump(mode="json"),
-                "device": self._device,
-            },
-            parent=parent.fingerprint,
-            data={**data, **stage.inputs(self._folder.samples, self._artifacts)},
-            seed=self._recipe.seed,
-        )
 
     def _check_fit(self, policy: Policy, origin: ModelConfig) -> None:
         """Once: what does not fit in a later stage is said before this one takes hours. ``origin``
@@ -333,11 +348,6 @@ class _Run:
             },
         )
         return stages
-
-
-def _root(settings: ModelConfig) -> Artifact:
-    """A model that no stage left."""
-    return Artifact(fingerprint(settings.model_dump(mode="json")), Path(settings.path))
 
 
 def _copy_model(source: Path, target: Path) -> None:

@@ -95,20 +95,19 @@ def run_steps(
 ) -> None:
     """Runs a trainer to its last step, from its newest checkpoint if there is one.
 
-    ``evaluate(step)`` is called before the first step, at every interval and after the last; a
-    resumed stage does not repeat what it has logged before its checkpoint.
+    ``evaluate(step)`` is called before the first step (with 0, when a stage is resumed too, before
+    its checkpoint is loaded), at every interval and after the last.
 
     Raises:
         UserError: a checkpoint cannot be written; the one before it stays.
     """
     start = 0
+    evaluate(0)
     found = load_checkpoint(settings.checkpoints)
     if found is not None:
         trainer.load(found.tensors, found.state)
         start = found.step
         log.append(RunResumed(stage=settings.stage, step=start))
-    else:
-        evaluate(0)
     done = start
     while done < trainer.total and not trainer.finished:
         step, done, began = done, done + 1, time.perf_counter()

@@ -29,6 +29,7 @@ from lydite.watch.events import (
     RunResumed,
     RunStarted,
     StageDone,
+    StageSkipped,
     StageStarted,
     StepDone,
     Warned,
@@ -149,13 +150,16 @@ def plain_line(event: Event, progress: RunProgress) -> str:
     """An event as one line of a log; empty for what needs none."""
     match event:
         case RunStarted():
-            return f"run     {event.name}: {', then '.join(event.stages)}; into {event.directory}"
+            line = f"run     {event.name}: {', then '.join(event.stages)}; into {event.directory}"
+            return "\n".join([line, *(f"        recipe: {each}" for each in event.changed)])
         case RunResumed():
             at = f"{event.stage} step {event.step}" if event.stage else "the start"
             return f"run     goes on from {at}"
         case StageStarted():
             steps = f", {event.steps} steps" if event.steps else ""
             return f"stage   {event.stage} ({event.stage_kind}{steps})"
+        case StageSkipped():
+            return f"skipped {event.stage}: done before, from the same inputs"
         case StepDone():
             stage = progress.stages[event.stage]
             return "  ".join(["step   ", _position(stage), *_facts(stage), *_left(progress)])

@@ -50,7 +50,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
-    """``stages`` are the names of the stages to come, in order."""
+    """``stages`` are the names of the stages to come, in order; ``changed`` what the recipe now has
+    otherwise than at the last attempt, as ``key: then, now``.
+    """
 
     kind: ClassVar[str] = "run_started"
     durable: ClassVar[bool] = True
@@ -60,6 +62,7 @@ class RunStarted(Event):
     stages: tuple[str, ...] = ()
     directory: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,15 @@ class StageStarted(Event):
 
     stage_kind: str = ""
     steps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSkipped(Event):
+    """The stage was done before, from the same inputs; ``artifact`` is the folder that it left."""
+
+    kind: ClassVar[str] = "stage_skipped"
+
+    artifact: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +125,8 @@ class Evaluated(Event):
     """``n`` problems of ``task`` with ``k`` samples each: their mean score and its 95% interval.
 
     ``scores`` is each problem's mean over its samples, by problem id; with it, two evaluations
-    compare in pairs.
+    compare in pairs. ``of`` is a digest of the weights and of all that they were measured with;
+    empty where the weights were on the way.
     """
 
     kind: ClassVar[str] = "evaluated"
@@ -127,6 +140,7 @@ class Evaluated(Event):
     k: int = 1
     metrics: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
+    of: str = ""
     answers: tuple[Answer, ...] = ()
 
     @property
@@ -208,6 +222,7 @@ EVENTS: Mapping[str, type[Event]] = {
         RunStarted,
         RunResumed,
         StageStarted,
+        StageSkipped,
         StepDone,
         Evaluated,
         Warned,
@@ -340,7 +355,7 @@ def _restore(name: str, record: Mapping[str, Any]) -> Any:
     value = record[name]
     if name == "answers":
         return tuple(Answer(**answer) for answer in value)
-    if name == "stages":
+    if name in ("stages", "changed"):
         return tuple(value)
     if name in ("metrics", "scores"):
         return {key: math.nan if number is None else number for key, number in value.items()}

@@ -65,6 +65,7 @@ class RunProgress:
         match event:
             case RunStarted():
                 self.name, self.planned, self.directory = event.name, event.stages, event.directory
+                self.failure, self.done = "", None
             case RunResumed():
                 self._resume(event)
             case StageStarted():

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,8 @@ class DistillStage(VerifiedStage, DistillConfig):
     """On-policy distillation: the student answers, and a teacher says of every token how likely it
     was.
     """
+
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "update.tokens_per_micro_batch")
 
     kind: Literal["distill"]
     teacher: TeacherField = Field(

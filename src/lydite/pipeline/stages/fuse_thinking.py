@@ -17,7 +17,7 @@ from lydite.model.render import completion_ids, render_prompt
 from lydite.model.thinking import add_switch
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import check_worked
-from lydite.pipeline.stages.stage import At, TaskStage
+from lydite.pipeline.stages.stage import At, Stage, TaskStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.fusion import Fused, FusionConfig, fuse
@@ -33,6 +33,7 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
     """
 
     imitates: ClassVar[bool] = True
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "tokens_per_micro_batch")
 
     kind: Literal["fuse_thinking"]
     history: Literal["strip", "keep"] = Field(

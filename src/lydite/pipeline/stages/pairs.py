@@ -37,6 +37,11 @@ class PairStage(VerifiedStage):
     def verified(self) -> tuple[str, ...]:
         return (self.task,) if isinstance(self.pairs, SampledPairs) else ()
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        pairs = self.pairs
+        return (pairs.stage,) if isinstance(pairs, StagePairs) and pairs.run is None else ()
+
     def pair_steps(self, pairs: int) -> int:
         """Optimiser steps for this many pairs."""
         raise NotImplementedError

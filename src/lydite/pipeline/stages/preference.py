@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lydite.model.estimate import Workload
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.pairs import SampledPairs, as_tokens
 from lydite.pipeline.stages.pairs import PairStage
-from lydite.pipeline.stages.stage import At
+from lydite.pipeline.stages.stage import At, Stage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.preference import PreferenceConfig, PreferenceTrainer
@@ -16,6 +16,8 @@ from lydite.train.preference import PreferenceConfig, PreferenceTrainer
 
 class PreferenceStage(PairStage, PreferenceConfig):
     """Direct preference optimisation on pairs of answers: given, or mined from verified ones."""
+
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "tokens_per_micro_batch")
 
     kind: Literal["preference"]
 

@@ -24,6 +24,7 @@ class RejectionSamplingStage(VerifiedStage, RejectionConfig):
     """
 
     leaves: ClassVar[Leaves] = "dataset"
+    late: ClassVar[tuple[str, ...]] = ("filters",)
 
     kind: Literal["rejection_sampling"]
 

@@ -16,7 +16,7 @@ from lydite.pipeline.artifact import Artifact, save_artifact
 from lydite.pipeline.mining import Mined
 from lydite.pipeline.pairs import SampledPairs, TaskPairs
 from lydite.pipeline.stages.pairs import Pairs, PairStage
-from lydite.pipeline.stages.stage import At, Leaves
+from lydite.pipeline.stages.stage import At, Leaves, Stage
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.select import Part, in_part
 from lydite.train.loop import run_steps
@@ -33,6 +33,7 @@ class RewardModelStage(PairStage, RewardTraining):
     """
 
     leaves: ClassVar[Leaves] = "reward_model"
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "tokens_per_micro_batch")
 
     kind: Literal["reward_model"]
     pairs: Pairs = Field(TaskPairs(kind="task"), description="Where pairs come from.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,7 @@ from lydite.model.reference import Reference
 from lydite.objective.describe import describe
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
-from lydite.pipeline.stages.stage import At, Checks, Finding, Names, VerifiedStage
+from lydite.pipeline.stages.stage import At, Checks, Finding, Names, Stage, VerifiedStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.collecting import Phase
@@ -58,6 +58,8 @@ class PhaseConfig(Config):
 
 class RLStage(VerifiedStage, RLConfig):
     """Reinforcement learning on a verifiable reward."""
+
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "update.tokens_per_micro_batch")
 
     kind: Literal["rl"]
     phases: tuple[PhaseConfig, ...] = Field(

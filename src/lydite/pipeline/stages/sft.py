@@ -9,7 +9,7 @@ from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import check_worked
-from lydite.pipeline.stages.stage import At, TaskStage
+from lydite.pipeline.stages.stage import At, Stage, TaskStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.sft import SFTConfig, SFTTrainer, examples_of
@@ -22,6 +22,7 @@ class SFTStage(TaskStage, SFTConfig):
     """
 
     imitates: ClassVar[bool] = True
+    how: ClassVar[tuple[str, ...]] = (*Stage.how, "tokens_per_micro_batch")
 
     kind: Literal["sft"]
 

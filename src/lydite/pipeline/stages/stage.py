@@ -51,6 +51,12 @@ class Stage(Config):
     leaves: ClassVar[Leaves] = "model"
     imitates: ClassVar[bool] = False
     """Whether its task's worked solutions are what it learns from."""
+    how: ClassVar[tuple[str, ...]] = ("name", "start_from")
+    """Settings (dotted) that change memory or speed, and not what it leaves; see also the name and
+    the start, for which the lineage has a place of its own.
+    """
+    late: ClassVar[tuple[str, ...]] = ()
+    """Settings that come to bear only after its last step: its samples serve again."""
 
     kind: str
     name: str = Field(
@@ -89,6 +95,11 @@ class Stage(Config):
         ``default`` is the recipe's.
         """
         return ((default, self.verified),) if self.verified else ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Earlier stages that it needs something of beside its start and its tasks."""
+        return tuple(name for name in self.takes if name != "model")
 
     def check(self, earlier: Sequence[Stage]) -> None:
         """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""

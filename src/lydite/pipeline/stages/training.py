@@ -7,7 +7,7 @@ from __future__ import annotations
 from lydite.model.policy import Policy
 from lydite.model.saving import save_policy
 from lydite.pipeline.artifact import Artifact, save_artifact
-from lydite.pipeline.heldout import HeldOut
+from lydite.pipeline.heldout import HeldOut, basis_of
 from lydite.pipeline.stages.stage import At
 from lydite.train.loop import Trainer, run_steps
 from lydite.types import Engine
@@ -27,12 +27,20 @@ def train(
         policy,
         engine,
         at.judge,
+        basis_of(
+            evaluation,
+            at.recipe.verifier,
+            policy,
+            {name: at.tasks[name].fingerprint for name in evaluation.tasks},
+        ),
     )
-    run_steps(
-        trainer,
-        at.loop(evaluation.every if during else None, at.recipe.checkpoint.every),
-        at.log,
-        lambda step: held_out.measure(at.name, step, at.parent_name, at.log, at.folder.samples),
-    )
+
+    def measure(step: int) -> None:
+        last = step == trainer.total or trainer.finished
+        weights = at.parent.fingerprint if step == 0 else at.lineage.fingerprint if last else ""
+        held_out.measure(at.name, step, weights, at.log, at.folder.samples)
+
+    settings = at.loop(evaluation.every if during else None, at.recipe.checkpoint.every)
+    run_steps(trainer, settings, at.log, measure)
     save_policy(policy, at.home / "model")
     return save_artifact(at.home, at.lineage)
