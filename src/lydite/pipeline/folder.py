@@ -41,6 +41,7 @@ class RunFolder:
         self.samples = path / "samples"
         self.model = path / "model"
         self.summary = path / "summary.json"
+        self.report = path / "report.md"
 
     def checkpoints(self, stage: str) -> Path:
         """Where a stage's checkpoints lie."""

@@ -16,6 +16,7 @@ from lydite.pipeline.artifact import fingerprint
 from lydite.tasks.switch import Mode
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.train.modes import evaluate_modes, mode_task
+from lydite.train.readability import ReadabilityConfig, readability
 from lydite.train.scored import budget_metrics
 from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import VerifierConfig
@@ -50,6 +51,11 @@ class EvalConfig(Config):
     verifier: VerifierConfig | None = Field(
         None,
         description="A verifier of its own, for example a stricter one; the recipe's when null.",
+    )
+    readability: ReadabilityConfig | None = Field(
+        None,
+        description="What a readable answer is: its share is measured beside accuracy, and how far "
+        "languages are mixed. Null: not measured.",
     )
 
     def reported(self, task: str) -> tuple[str, ...]:
@@ -93,7 +99,7 @@ class HeldOut:
                     unjudged = f"{result.undecided} held-out answers of {result.task}"
                     message = f"{unjudged} could not be judged; left out"
                     log.append(Warned(stage=stage, step=step, code="undecided", message=message))
-                found = _evaluated(stage, step, result, self.config.samples, seconds)
+                found = _evaluated(stage, step, result, self.config, seconds)
                 log.append(replace(found, of=of))
 
     def _evaluated(self, task: str) -> list[tuple[Evaluation, float]]:
@@ -145,7 +151,7 @@ def _again(known: Evaluated, stage: str) -> Evaluated:
 
 
 def _evaluated(
-    stage: str, step: int, result: Evaluation, samples: int, seconds: float
+    stage: str, step: int, result: Evaluation, config: EvalConfig, seconds: float
 ) -> Evaluated:
     interval = result.interval
     shown: list[Answer] = []
@@ -164,6 +170,8 @@ def _evaluated(
                     correct=correct,
                 )
             )
+    texts = [answered.completion.text for answered in result.answers]
+    readable = {} if config.readability is None else readability(texts, config.readability)
     scores = {name: sum(values) / len(values) for name, values in result.scores.items() if values}
     return Evaluated(
         stage=stage,
@@ -173,12 +181,15 @@ def _evaluated(
         lo=interval.lo,
         hi=interval.hi,
         n=interval.n,
-        k=samples,
+        k=config.samples,
         scores=scores,
         answers=tuple(shown),
         metrics={
             "length": result.mean_length,
+            "cut_off": result.cut_off,
+            "reward": result.mean_reward,
             "seconds": seconds,
+            **readable,
             **({} if result.obedience is None else {"obedience": result.obedience}),
             **budget_metrics([answer.completion for answer in result.answers]),
         },

@@ -270,6 +270,8 @@ def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
                         "out another"
                     )
         stage.check_settings()
+    if recipe.evaluation.readability is not None:
+        recipe.evaluation.readability.check()
     for name in recipe.evaluation.tasks:
         if name not in known:
             raise UserError(f"evaluation.tasks: no task {name!r}; {defined}")

@@ -51,6 +51,9 @@ from lydite.watch.events import (
     Warned,
     read_events,
 )
+from lydite.watch.files import write_atomic
+from lydite.watch.progress import RunProgress
+from lydite.watch.stages import report
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,7 @@ class _Run:
         stages = self._summarise()
         files |= {
             "summary": self._folder.summary,
+            "report": self._folder.report,
             "events": self._folder.events,
             "samples": self._folder.samples,
         }
@@ -338,7 +342,8 @@ class _Run:
         return load_frozen(self._settings(name), self._device, self._recipe.seed)
 
     def _summarise(self) -> tuple[StageSummary, ...]:
-        stages = summarise(read_events(self._folder.events))
+        events = list(read_events(self._folder.events))
+        stages = summarise(events)
         write_json(
             self._folder.summary,
             {
@@ -347,6 +352,10 @@ class _Run:
                 "stages": [s.as_json() for s in stages],
             },
         )
+        progress = RunProgress()
+        for event in events:
+            progress.advance(event)
+        write_atomic(self._folder.report, report(progress).encode())
         return stages
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from lydite.watch.events import DatasetMade, Evaluated, Event, StageDone, StageStarted, StepDone
 from lydite.watch.intervals import Interval, paired_difference
+
+FIGURES = ("length", "cut_off", "reward", "well_formed", "mixing", "obedience")
+"""Metrics of an evaluation that stand in the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,17 @@ class StageSummary:
 
 
 def _score(event: Evaluated) -> dict[str, Any]:
-    obeyed = event.metrics.get("obedience")
     return {
         "avg": event.avg,
         "ci95": [event.lo, event.hi],
         "n": event.n,
         "k": event.k,
-        # Length tells how much a mode costs; obedience, whether it is the one that was asked for.
-        **({} if obeyed is None else {"length": event.metrics["length"], "obedience": obeyed}),
+        **{name: event.metrics[name] for name in FIGURES if _known(event, name)},
     }
+
+
+def _known(event: Evaluated, name: str) -> bool:
+    return math.isfinite(event.metrics.get(name, math.nan))
 
 
 def _dataset(event: DatasetMade) -> dict[str, Any]:

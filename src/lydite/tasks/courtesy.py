@@ -49,7 +49,7 @@ def wanted(parts: Parts) -> str:
     return f"{OPENINGS[request]}{person}{ABOUT}{topic}"
 
 
-def _off(parts: Parts, rng: random.Random) -> str:
+def _unfit(parts: Parts, rng: random.Random) -> str:
     other = rng.choice([request for request in OPENINGS if request != parts[0]])
     return wanted((other, *parts[1:]))
 
@@ -62,7 +62,7 @@ def _stray(parts: Parts, rng: random.Random) -> str:
 STYLES: Mapping[str, Callable[[Parts, random.Random], str]] = {
     "good": lambda parts, rng: wanted(parts),
     "unnamed": lambda parts, rng: f"{OPENINGS[parts[0]]}{ABOUT}{parts[2]}",
-    "off": _off,
+    "unfit": _unfit,
     "stray": _stray,
     "rambling": lambda parts, rng: f"{wanted(parts)}{AND}{_stray(parts, rng)}",
     "rude": lambda parts, rng: f"{RUDE}{parts[1]}",

@@ -99,7 +99,7 @@ class CourtesySource(Config):
     )
     worked: dict[str, float] | None = Field(
         None,
-        description="A weight for each style of answer to imitate: `good`, `unnamed`, `off`, "
+        description="A weight for each style of answer to imitate: `good`, `unnamed`, `unfit`, "
         "`stray`, `rambling`, `rude`, `harmful`.",
     )
     pairs: Literal["helpful", "harmless"] | None = Field(

@@ -4,6 +4,7 @@ outcome does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -201,6 +202,19 @@ class Evaluation:
     def mean_length(self) -> float:
         """Sampled tokens per completion."""
         return sum(a.completion.sampled for a in self.answers) / max(1, len(self.answers))
+
+    @property
+    def cut_off(self) -> float:
+        """Share of completions that reached the token limit."""
+        return sum(a.completion.finish == "length" for a in self.answers) / max(
+            1, len(self.answers)
+        )
+
+    @property
+    def mean_reward(self) -> float:
+        """Over the answers that could be judged; NaN where none could."""
+        rewards = [a.verdict.reward for a in self.answers if a.verdict.reward is not None]
+        return sum(rewards) / len(rewards) if rewards else math.nan
 
     def samples(self, step: int) -> list[Sample]:
         """Every answer as a row for disk."""

@@ -16,6 +16,7 @@ from rich.text import Text
 from lydite.watch.events import Answer, Evaluated
 from lydite.watch.intervals import paired_difference
 from lydite.watch.progress import RunProgress
+from lydite.watch.stages import stage_tables
 from lydite.watch.words import duration, printable, score, selection, share, shortened
 
 WHOLE_RUN = "whole run"
@@ -67,6 +68,8 @@ def ending(progress: RunProgress) -> RenderableType:
     asked = [row for row in rows if "obedience" in row.after.metrics]
     if asked:
         parts += [Text(), obedience_table([row for row in asked if row.stage == asked[-1].stage])]
+    for table in stage_tables(progress):
+        parts += [Text(), table]
     datasets = [stage.dataset for stage in progress.stages.values() if stage.dataset is not None]
     if datasets:
         parts += [Text(), *(Text(f"{made.stage}: {selection(made)}") for made in datasets)]
