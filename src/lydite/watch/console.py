@@ -253,6 +253,8 @@ def _facts(stage: StageProgress) -> list[str]:
         shown.append(f"loss {metrics['loss']:.3f}")
     if "accuracy" in metrics:
         shown.append(f"accuracy {share(metrics['accuracy'])}")
+    if "kl_teacher" in metrics:
+        shown.append(f"KL to the teacher {metrics['kl_teacher']:.3f}")
     if "reward_accuracy" in metrics:
         shown.append(f"prefers the better {share(metrics['reward_accuracy'])}")
     if stage.evaluations:

@@ -116,7 +116,8 @@ class DistillStage(VerifiedStage, DistillConfig):
     @property
     def _teacher_name(self) -> str:
         if isinstance(self.teacher, StageTeacher):
-            return f"the model of {self.teacher.stage}"
+            own = self.teacher.stage == "model"
+            return "the recipe's model" if own else f"the model of {self.teacher.stage}"
         if isinstance(self.teacher, ServerTeacher):
             return f"{self.teacher.served} at {self.teacher.base_url}"
         return self.teacher.path
