@@ -142,6 +142,12 @@ def test_a_teacher_behind_a_server_says_what_the_same_one_says_here(
             values["model"] = {"path": str(folder / "small/model")}
             run_recipe(validate(Recipe, values), tmp_path / str(index))
             found.append([e.metrics for e in steps_of(tmp_path / str(index), "distill")])
+        # Where the server is and how it is asked makes no other student.
+        given["requests"] = {"concurrency": 1}
+        again = recipe([distill_stage(teacher=given, steps=2)], tmp_path)
+        again["model"] = values["model"]
+        run_recipe(validate(Recipe, again), tmp_path / "1")
+        assert len(steps_of(tmp_path / "1", "distill")) == 2
         failed = [c for c in check_recipe(validate(Recipe, values), tmp_path / "x")
                   if c.mark is Mark.FAILED]  # fmt: skip
         server.shutdown()

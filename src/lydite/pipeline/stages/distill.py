@@ -37,7 +37,14 @@ class DistillStage(VerifiedStage, DistillConfig):
     was.
     """
 
-    how: ClassVar[tuple[str, ...]] = (*Stage.how, "update.tokens_per_micro_batch")
+    how: ClassVar[tuple[str, ...]] = (
+        *Stage.how,
+        "update.tokens_per_micro_batch",
+        *(
+            f"teacher.{key}"
+            for key in ("base_url", "api_key_env", "ask", "per_request", "requests")
+        ),
+    )
 
     kind: Literal["distill"]
     teacher: TeacherField = Field(
