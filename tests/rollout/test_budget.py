@@ -239,6 +239,8 @@ def test_drawn_budgets_are_addressed() -> None:
     assert shares[0].tolist() == [4, 8, 16] and min(shares[1]) > 240 / 3 * 0.7
     again = budget_of(several, 2, replace(at(39, "b"), first_sample=16), 17)
     assert again == drawn[2, 39, "b"]  # the group's, whoever asks for how many of it
+    for step in range(40):
+        assert {budget_of(several, 0, at(step, "a"), i) for i in range(8)} == {drawn[0, step, "a"]}
     each = replace(several, per_sample=True)
     assert len({budget_of(each, 0, request, sample) for sample in range(20)}) == 3
     wide = ThinkingBudget(range(10, 14))
