@@ -261,6 +261,8 @@ def _facts(stage: StageProgress) -> list[str]:
         shown.append(f"held-out {share(stage.evaluations[-1].avg)}")
     if "length" in metrics:
         shown.append(f"length {metrics['length']:.0f}")
+    if "budget_hits" in metrics:
+        shown.append(f"budget hits {share(metrics['budget_hits'])}")
     if "entropy" in metrics:
         shown.append(f"entropy {metrics['entropy']:.2f}")
     if "tokens_per_second" in metrics:

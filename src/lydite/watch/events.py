@@ -102,7 +102,7 @@ class StageSkipped(Event):
 class StepDone(Event):
     """One optimiser step. ``metrics`` uses ``reward``, ``accuracy``, ``length`` (tokens),
     ``entropy`` (nats), ``tokens_per_second``, ``loss``, ``lr``, ``grad_norm``,
-    ``informative_groups``, ``seconds``, and what else a stage measures.
+    ``informative_groups``, ``seconds``, ``budget_hits``, and what else a stage measures.
     """
 
     kind: ClassVar[str] = "step_done"
