@@ -31,8 +31,8 @@ TURNS = [
 ]
 
 # The ways in which templates are written: by expressions, by raw text that ends in a line break,
-# with space around all of it, with loop controls, with variables of the names that a wrapper would use, and one that opens the
-# thinking by itself.
+# with space around all of it, with loop controls, with variables of the names that a wrapper would
+# use, and one that opens the thinking by itself.
 RAW = (
     "\n{%- for m in messages %}[{{ m['role'] }}]\n{{ m['content'] }}<eos>\n"
     "{% endfor %}{% if add_generation_prompt %}[assistant]\n{% endif %}\n"

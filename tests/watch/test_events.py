@@ -80,7 +80,7 @@ def test_one_json_object_a_line_with_kind_and_utc_time(path: Path) -> None:
 
 
 def test_every_kind_is_known_once() -> None:
-    assert len(EVENTS) == 10
+    assert len(EVENTS) == 11
     assert all(kind == event.kind for kind, event in EVENTS.items())
 
 

@@ -27,6 +27,7 @@ EXTRAS = {
     "plot": ("matplotlib",),
     "sql": ("sqlglot", "duckdb"),
     "language": ("lingua",),
+    "tensorboard": ("tensorboard",),
     "schema": ("jsonschema",),
 }
 

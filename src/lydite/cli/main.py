@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 import lydite
 from lydite.cli.audit import audit
+from lydite.cli.diagnose import diagnose
 from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
 from lydite.cli.lineage import lineage
@@ -87,6 +88,7 @@ app.command("eval")(evaluate)
 app.command()(verify)
 app.command()(audit)
 app.command()(objective)
+app.command()(diagnose)
 app.command()(lineage)
 app.command()(recipes)
 app.command()(serve)

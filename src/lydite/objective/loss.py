@@ -13,6 +13,7 @@ from lydite.objective.aggregate import AGGREGATIONS, Counts, Divided
 from lydite.objective.correction import CORRECTIONS, on_policy_or_good
 from lydite.objective.kl import ESTIMATORS, PLACES, k3, log_ratio, to_go
 from lydite.objective.metrics import Metrics
+from lydite.objective.mismatch import moments
 from lydite.objective.surrogate import ANCHORS, RATIOS, SURROGATES, Tokens
 from lydite.objective.token_filter import TOKEN_FILTERS
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 # Far past any log-probability or entropy in nats, and any advantage: held within these, no finite
 # input makes a product or a sum overflow float32. What is infinite stays so, to be seen.
 LARGEST, LARGEST_ADVANTAGE = 1e15, 1e12
+
+PLACES_APART = 5
+"""The start, the end and the most open tokens of a completion are each a fifth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def total(
         Divided(given.live, counts, objective.fixed_length, prompt_tokens)
     )
     loss = -(found.value.masked_fill(~given.live, 0.0) / divisor).sum()
-    return loss, Metrics.over(given.live, found.measured)
+    return loss, Metrics.over(given.live, found.measured) + _by_place(given)
 
 
 def _with_kl_reward(objective: Objective, given: Given) -> Tensor:
@@ -101,6 +105,7 @@ def _surrogate(objective: Objective, given: Given) -> Sum:
         gain.value,
         {
             "ratio": ratio,
+            "ratio_squared": ratio.clamp(max=LARGEST).square(),
             "clip_high": gain.above.to(policy.dtype),
             "clip_low": gain.below.to(policy.dtype),
             "kl_old": k3(log_ratio(policy, start)),
@@ -129,7 +134,7 @@ def _corrected(objective: Objective, given: Given, found: Sum) -> Sum:
     if record.off_policy is not None:
         lag = log_ratio(given.behaviour, given.policy.detach())
         weights.append(on_policy_or_good(lag, given.live, given.signal, record.off_policy))
-    found = found.having(kl_behaviour=k3(gap))
+    found = found.having(kl_behaviour=k3(gap), **moments(given.start, given.behaviour))
     if not weights:
         return found
     weight = torch.stack(weights).prod(dim=0)
@@ -140,7 +145,7 @@ def _anchored(objective: Objective, given: Given, found: Sum) -> Sum:
     if given.reference is None:
         return found
     drift = log_ratio(given.reference, given.policy)
-    found = found.having(kl_reference=k3(drift))
+    found = found.having(kl_reference=k3(drift), kl_reference_k1=-drift)
     if objective.kl.coefficient == 0 or PLACES[objective.kl.place]:
         return found
     estimator = ESTIMATORS[objective.kl.estimator]
@@ -148,6 +153,24 @@ def _anchored(objective: Objective, given: Given, found: Sum) -> Sum:
     if estimator.weighted:
         kl = kl * log_ratio(given.policy, given.start).exp()
     return found.having(found.value - objective.kl.coefficient * kl)
+
+
+def _by_place(given: Given) -> Metrics:
+    """Entropy at the start and the end of each completion, and of its most open tokens."""
+    if given.entropy is None:
+        return Metrics()
+    live, entropy = given.live, given.entropy.detach()
+    count = live.sum(dim=1, keepdim=True)
+    share = (count / PLACES_APART).ceil()
+    place = live.cumsum(dim=1)
+    # Within each completion, so that micro-batches change nothing.
+    order = entropy.masked_fill(~live, -torch.inf).argsort(dim=1, descending=True).argsort(dim=1)
+    parts = {
+        "entropy_first": live & (place <= share),
+        "entropy_last": live & (place > count - share),
+        "entropy_top": live & (order < share),
+    }
+    return sum((Metrics.over(mask, {n: entropy}) for n, mask in parts.items()), Metrics())
 
 
 def _explored(objective: Objective, given: Given, found: Sum) -> Sum:

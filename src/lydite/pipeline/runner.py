@@ -37,6 +37,7 @@ from lydite.pipeline.verifiers import Verifiers, judge_of
 from lydite.tasks.task import TaskData
 from lydite.types import Verifier
 from lydite.verify.settings import VerifierConfig
+from lydite.watch.diagnosis.live import LiveDiagnosis
 from lydite.watch.events import (
     Evaluated,
     Event,
@@ -105,6 +106,9 @@ def run_recipe(
         with EventLog(folder.events) as log:
             for listener in listeners:
                 log.subscribe(listener, replay=True)
+            diagnosis = LiveDiagnosis(log, recipe.model_dump(mode="json"), folder.path)
+            log.subscribe(diagnosis, replay=True)
+            diagnosis.begin()
             run = _Run(recipe, folder, tasks, log, given.verifier)
             try:
                 return run.execute(changed)

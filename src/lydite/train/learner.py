@@ -23,6 +23,7 @@ from lydite.model.reference import Reference
 from lydite.model.scoring import score
 from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
+from lydite.objective.mismatch import derived
 from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
 from lydite.train.batching import Piece, members, micro_batches, split_groups, step_counts
@@ -161,7 +162,7 @@ class Learner:
             last["grad_norm"] = self.optimizer.step(last["lr"])
         metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
         last["flops"], self._flops = sum(self._ranks.gathered(self._flops)), 0.0
-        return {**metrics.means(), **last}
+        return {**derived(metrics.means()), **last}
 
     def _accumulate(
         self,

@@ -32,6 +32,7 @@ from lydite.types import (
     TrainSequence,
     Verifier,
 )
+from lydite.watch.rollouts import advantage_figures
 from lydite.watch.samples import Sample, samples_of
 
 
@@ -163,6 +164,7 @@ class RLTrainer:
             "entropy": sampled_entropy,  # until the update measures that of what it trains on
             **measured,
             **told,
+            **advantage_figures(signal.advantages[signal.included].tolist()),
             **trained,
             **bonus,
             **(stale if self.config.staleness else {}),

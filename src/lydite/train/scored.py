@@ -13,6 +13,7 @@ from lydite.config import UserError
 from lydite.objective import group_filter
 from lydite.train.evaluate import UNDECIDED
 from lydite.types import Completion, Group, Outcome, Verdict
+from lydite.watch.rollouts import rollout_figures
 
 FEWEST_FAILURES = 3
 """Undecided verdicts in a round below which their share says nothing."""
@@ -114,9 +115,10 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
         "entropy_sampled": -logprobs / max(1, tokens),
         "informative_groups": informative / max(1, len(scored)),
         **budget_metrics(completions),
+        **rollout_figures([s.group for s in scored]),
     }
-    for outcome, count in Counter(v.outcome for v in verdicts).items():
-        found[f"outcome_{outcome}"] = count / len(verdicts)
+    counts = Counter(v.outcome for v in verdicts)
+    found |= {f"outcome_{outcome}": counts[outcome] / len(verdicts) for outcome in Outcome}
     for name in {name for v in verdicts for name in v.parts}:
         parts = [v.parts[name] for v in verdicts if v.parts.get(name) is not None]
         found[f"reward_{name}"] = _mean([part for part in parts if part is not None])

@@ -21,6 +21,7 @@ import importlib.util
 import inspect
 import math
 import numbers
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,7 +95,17 @@ def _load_file(path: Path, changed: int) -> Any:
     spec = importlib.util.spec_from_file_location(f"lydite_reward_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # Dataclasses and pickles look their own module up by its name.
+    before = sys.modules.get(spec.name)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            del sys.modules[spec.name]
+        else:
+            sys.modules[spec.name] = before
+        raise
     return module
 
 

@@ -1,0 +1,105 @@
+"""Figures of a step's rollouts, counted by hand."""
+
+import math
+
+import pytest
+
+from lydite.types import Completion, Group, Message, Outcome, Problem, Verdict
+from lydite.watch.rollouts import PASS_RATES, advantage_figures, band, repetition, rollout_figures
+
+
+def group(
+    rights: list[bool | None], texts: list[str] | None = None, tag: str = "", name: str = "p"
+) -> Group:
+    texts = texts or [f"text {i}" for i in range(len(rights))]
+    completions = [
+        Completion(name, i, (1,), tuple(range(len(t))), (0.0,) * len(t), (1,) * len(t), "stop", t)
+        for i, t in enumerate(texts)
+    ]
+    verdicts = [
+        Verdict(Outcome.UNGRADABLE, None)
+        if right is None
+        else Verdict(Outcome.CORRECT if right else Outcome.WRONG, float(right), answer=str(right))
+        for right in rights
+    ]
+    problem = Problem(name, "q", (Message("user", "q"),), tag=tag)
+    return Group(problem, completions, verdicts)
+
+
+def test_shares_of_groups_and_pass_rates() -> None:
+    found = rollout_figures(
+        [group([True, True]), group([False, False]), group([True, False]), group([None, False])]
+    )
+    assert found["groups_all_right"] == 0.25
+    assert found["groups_all_wrong"] == 0.5  # what could not be decided is in neither
+    assert found["pass_rate_0"] == 0.5
+    assert found["pass_rate_26_50"] == 0.25
+    assert found["pass_rate_100"] == 0.25
+    assert found["reward_std"] == pytest.approx(math.sqrt(3 / 7 * 4 / 7))
+
+
+@pytest.mark.parametrize(
+    ("rate", "expected"),
+    [(0, "0"), (0.01, "1_25"), (0.25, "1_25"), (0.26, "26_50"), (0.5, "26_50"), (0.75, "51_75"),
+     (0.76, "76_99"), (0.99, "76_99"), (1, "100")],
+)  # fmt: skip
+def test_bands(rate: float, expected: str) -> None:
+    assert band(rate) == expected
+    assert expected in PASS_RATES
+
+
+def test_lengths_by_right_and_wrong() -> None:
+    found = rollout_figures([group([True, False, None], ["ab", "abcdef", "abcdefghij"])])
+    assert found["length_right"] == 2
+    assert found["length_wrong"] == 6
+    assert found["length_p99"] == 6
+
+
+def test_no_right_answer_has_no_length() -> None:
+    assert "length_right" not in rollout_figures([group([False])])
+
+
+def test_variety() -> None:
+    found = rollout_figures([group([True, True, True, False], ["a", "a", "a", "b"])])
+    assert found["distinct_completions"] == 0.5
+    assert found["distinct_answers"] == 0.5
+    assert "distinct_completions" not in rollout_figures([group([True])])
+
+
+def test_accuracy_by_tag_only_where_there_are_several() -> None:
+    found = rollout_figures([group([True, False], tag="a"), group([True, True], tag="b")])
+    assert (found["accuracy_tag_a"], found["accuracy_tag_b"]) == (0.5, 1.0)
+    assert not [n for n in rollout_figures([group([True], tag="a")]) if "tag" in n]
+
+
+def test_spread_of_parts() -> None:
+    problem = Problem("p", "q", (Message("user", "q"),))
+    base = group([True, False])
+    verdicts = [
+        Verdict(Outcome.CORRECT, 1.5, parts={"math": 1.0, "format": 0.5}),
+        Verdict(Outcome.WRONG, 0.5, parts={"math": 0.0, "format": 0.5}),
+    ]
+    found = rollout_figures([Group(problem, base.completions, verdicts)])
+    assert found["spread_math"] == 0.5
+    assert found["spread_format"] == 0
+
+
+def test_repetition() -> None:
+    assert repetition("") == 0
+    assert repetition("every word of this sentence is another one and none comes back") == 0
+    assert repetition("again and again and " * 20) > 0.9
+    assert repetition("1+1=2;" * 40) > 0.8
+    assert repetition("x" * 10_000_000) > 0.9  # bounded, whatever the length
+
+
+def test_spread_of_advantages() -> None:
+    assert advantage_figures([1.0, -1.0, math.nan]) == {
+        "advantage_std": 1.0, "advantage_min": -1.0, "advantage_max": 1.0,
+    }  # fmt: skip
+    assert advantage_figures([]) == {}
+
+
+def test_nothing_decided_says_nothing_of_right_and_wrong() -> None:
+    found = rollout_figures([group([None, None])])
+    assert "groups_all_right" not in found
+    assert all(map(math.isfinite, found.values()))
