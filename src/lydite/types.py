@@ -226,7 +226,11 @@ class TrainBatch:
 
 
 class Engine(Protocol):
-    """Whatever samples completions: in-process, a vLLM server, a fake in a test."""
+    """Whatever samples completions: in-process, a vLLM server, a fake in a test.
+
+    It keeps thinking budgets, or is asked through
+    :func:`lydite.rollout.budget_calls.generate_within`, which does.
+    """
 
     version: int
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from small_runs import preference_stage, recipe, sft_stage, write
+from small_runs import MODEL, preference_stage, recipe, sft_stage, write
 
 from lydite.config import UserError, validate
+from lydite.model.loading import ModelConfig, load_policy
 from lydite.pipeline.dry_run import Check, Mark, check_recipe
+from lydite.pipeline.pairs import CUT, SampledPairs, StagePairs, sampled_pairs, stage_pairs
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import Finished, run_recipe
+from lydite.train.evaluate import Prompt
+from lydite.types import (
+    Completion,
+    Message,
+    Outcome,
+    Problem,
+    Request,
+    ThinkingBudget,
+    Thought,
+    Verdict,
+)
 from lydite.watch.events import Evaluated, StepDone, Warned, read_events
 from lydite.watch.samples import read_samples
 
@@ -215,3 +229,46 @@ def test_pairs_of_what_a_rejection_sampling_stage_drew(tmp_path: Path) -> None:
         for stage in ("draw", "second")
     )
     assert len(drawn) == len(again) and drawn != again, "two stages draw with noise of their own"
+
+
+def test_answers_that_a_budget_cut_are_in_no_pair(tmp_path: Path) -> None:
+    """Sampled now, and read back from the rollouts of a stage."""
+    problem = Problem("p", "add 1+2", (Message("user", "add 1+2"),), reference="3")
+
+    class Engine:
+        version = 0
+
+        def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+            assert [r.params.thinking for r in requests] == [ThinkingBudget((2,))]
+            return [[self.one(i) for i in range(4)]]
+
+        def one(self, i: int) -> Completion:
+            """Two right ones and two wrong ones, the first of each cut."""
+            mask = (1, 0, 1) if i % 2 == 0 else (1, 1, 1)
+            return Completion(
+                "p", i, (1,), (10 + i,) * 3, (-1.0,) * 3, mask, "stop", f"{i}{i}",
+                thought=Thought(2, 2, cut=i % 2 == 0),
+            )  # fmt: skip
+
+    class Judge:
+        def verify(self, problems: Sequence[Problem], texts: Sequence[str]) -> list[Verdict]:
+            return [
+                Verdict(Outcome.CORRECT, 1.0) if int(t) < 20 else Verdict(Outcome.WRONG, 0.0)
+                for t in texts
+            ]
+
+        def close(self) -> None: ...
+
+    pairs = validate(
+        SampledPairs, {"kind": "sampled", "samples": 4, "per_problem": 4,
+                       "sampling": {"thinking_budget": 2}},
+    )  # fmt: skip
+    place = (tmp_path, "dpo", 0)
+    mined = sampled_pairs([Prompt(problem, (1,))], (Engine(), Judge()), pairs, place, 0, 0.5)
+    assert [(p.better.text, p.worse.text) for p in mined.pairs] == [("11", "33")]
+    assert mined.dropped[CUT] == 2
+    stage = validate(StagePairs, {"kind": "stage", "stage": "dpo", "per_problem": 4})
+    policy = load_policy(validate(ModelConfig, MODEL))
+    read = stage_pairs(policy, [problem], stage, sorted(tmp_path.rglob("*.parquet")), 0)
+    assert [(p.better.text, p.worse.text) for p in read.pairs] == [("11", "33")]
+    assert read.dropped[CUT] == 2
