@@ -43,3 +43,11 @@ def test_a_wrong_map_is_one_line(cli: Any, tmp_path: Path) -> None:
     result = cli("diagnose", log(tmp_path), "--map", "reward")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1 and "OURS=THEIRS" in result.stderr
+
+
+def test_compare_two_stages_of_a_run(cli: Any, finished: Path) -> None:
+    result = cli("compare", finished, finished, "--json")
+    assert result.exit_code == 0, result.output
+    assert all(row["sentence"] == "no difference was seen" for row in json.loads(result.output))
+    table = cli("compare", finished, finished)
+    assert "better on" in table.output and "no difference was seen" in table.output

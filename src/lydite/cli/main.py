@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 import lydite
 from lydite.cli.audit import audit
+from lydite.cli.compare import compare
 from lydite.cli.diagnose import diagnose
 from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
@@ -89,6 +90,7 @@ app.command()(verify)
 app.command()(audit)
 app.command()(objective)
 app.command()(diagnose)
+app.command()(compare)
 app.command()(lineage)
 app.command()(recipes)
 app.command()(serve)
