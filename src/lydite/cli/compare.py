@@ -69,6 +69,8 @@ def compare(
             f"{each.only_first} / {each.only_second}",
         )
     console = Console(highlight=False, emoji=False)
-    console.print(table, soft_wrap=True)
+    # Numbers are not cut: on a narrower screen the lines run over.
+    console.width = max(console.width, console.measure(table).maximum)
+    console.print(table)
     for each in found:
         console.print(f"{each.task}: {each.sentence}.", markup=False)
