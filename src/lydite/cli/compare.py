@@ -70,7 +70,8 @@ def compare(
         )
     console = Console(highlight=False, emoji=False)
     # Numbers are not cut: on a narrower screen the lines run over.
-    console.width = max(console.width, console.measure(table).maximum)
+    wide = console.options.update(max_width=1000)
+    console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
     for each in found:
         console.print(f"{each.task}: {each.sentence}.", markup=False)
