@@ -1,6 +1,7 @@
 """Figures of a step's rollouts, counted by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,13 @@ def test_lengths_by_right_and_wrong() -> None:
     assert found["length_right"] == 2
     assert found["length_wrong"] == 6
     assert found["length_p99"] == 6
+
+
+def test_what_was_injected_is_no_length() -> None:
+    whole = group([True, False], ["abcdef", "ab"])
+    first = replace(whole.completions[0], loss_mask=(1, 0, 0, 0, 1, 1))
+    found = rollout_figures([replace(whole, completions=[first, whole.completions[1]])])
+    assert (found["length_right"], found["length_wrong"]) == (3, 2)
 
 
 def test_no_right_answer_has_no_length() -> None:

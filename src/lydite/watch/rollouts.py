@@ -67,12 +67,12 @@ def band(rate: float) -> str:
 
 
 def _lengths(groups: Sequence[Group]) -> dict[str, float]:
-    """Tokens, by right and wrong; the longest hundredth."""
+    """Sampled tokens, by right and wrong; the longest hundredth."""
     by: dict[bool, list[int]] = {True: [], False: []}
     for group in groups:
         for completion, verdict in zip(group.completions, group.verdicts, strict=True):
             if verdict.reward is not None:
-                by[verdict.outcome is Outcome.CORRECT].append(len(completion.token_ids))
+                by[verdict.outcome is Outcome.CORRECT].append(completion.sampled)
     every = sorted(by[True] + by[False])
     if not every:
         return {}
