@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,46 @@ def save_policy(policy: Policy, folder: Path) -> None:
         UserError: the disk is full or the place cannot be written.
     """
     _whole(folder, lambda place: _write(policy, place))
+
+
+_ONE_FILE = "50GB"
+"""What Transformers puts in one file unless told else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packaging:
+    """How a model is written for others: its number format (as it is when ``None``), the bytes of
+    the largest file, and text files to put beside it, by name.
+    """
+
+    dtype: str | None
+    shard_bytes: int
+    texts: Mapping[str, str]
+
+
+def export_policy(policy: Policy, folder: Path, packaging: Packaging, where: str) -> None:
+    """Writes a policy as :func:`save_policy` does, packed. Its weights are cast in place.
+
+    Raises:
+        UserError: as :func:`save_policy`; or a weight is too large for the format. It begins with
+            ``where``.
+    """
+    if packaging.dtype is not None:
+        dtype: torch.dtype = getattr(torch, packaging.dtype)
+        largest = max(float(p.detach().abs().max()) for p in policy.model.parameters())
+        if largest > torch.finfo(dtype).max:
+            raise UserError(
+                f"{where}.dtype: a weight of {largest:g} is beyond {packaging.dtype}, which ends "
+                f"at {torch.finfo(dtype).max:g}; use bfloat16"
+            )
+        policy.model.to(dtype)  # type: ignore[arg-type]
+
+    def write(place: Path) -> None:
+        for name, text in packaging.texts.items():
+            (place / name).write_text(text, encoding="utf-8")
+        _write(policy, place, packaging.shard_bytes)
+
+    _whole(folder, write)
 
 
 def save_scorer(scorer: Scorer, folder: Path) -> None:
@@ -66,13 +107,13 @@ def _whole(folder: Path, write: Callable[[Path], None]) -> None:
         raise UserError(f"out: cannot write the model to {folder}: {error}") from error
 
 
-def _write(policy: Policy, folder: Path) -> None:
+def _write(policy: Policy, folder: Path, shard_bytes: int | None = None) -> None:
     model = merged(policy.model) if has_adapter(policy.model) else policy.model
     generation = model.generation_config
     with quiet():
         try:
             model.generation_config = _generation(policy)
-            model.save_pretrained(folder)
+            model.save_pretrained(folder, max_shard_size=shard_bytes or _ONE_FILE)
         finally:
             model.generation_config = generation
         policy.tokenizer.save_pretrained(folder)

@@ -135,7 +135,7 @@ def _named(recipe: Recipe) -> Finding:
 
 
 def _held_out(recipe: Recipe, tasks: Mapping[str, TaskData]) -> Iterator[Check]:
-    for name in recipe.evaluation.tasks:
+    for name in recipe.held_out():
         for trained in recipe.trained_on():
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems

@@ -21,7 +21,8 @@ from lydite.train.scored import budget_metrics
 from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import VerifierConfig
 from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
-from lydite.watch.samples import write_samples
+from lydite.watch.files import write_atomic
+from lydite.watch.samples import samples_path, write_samples
 
 SHOWN_ANSWERS = 20
 """Answers kept in the log of an evaluation, for people to read; every one is in ``samples/``."""
@@ -68,6 +69,9 @@ class HeldOut:
     """What a stage is measured on and with: problems by task, the policy that they are shown to,
     the engine that answers, the judge. ``basis`` has, by task, a digest of all that a score depends
     on but the weights.
+
+    ``model`` is given where a stage measures several: the name of this one. What it scored before
+    is then never measured again, and the answers are copied.
     """
 
     config: EvalConfig
@@ -76,6 +80,7 @@ class HeldOut:
     engine: Engine
     judge: Verifier
     basis: Mapping[str, str]
+    model: str = ""
 
     def measure(self, stage: str, step: int, weights: str, log: EventLog, samples: Path) -> None:
         """Logs the score of every task, in every mode. ``weights`` is the fingerprint of the model
@@ -87,11 +92,12 @@ class HeldOut:
         for task in self.problems:
             of = fingerprint({"weights": weights, "basis": self.basis[task]}) if weights else ""
             names = self.config.reported(task)
-            known = [_known(log, name, of) if step == 0 else None for name in names]
-            if None not in known:
+            known = [self._known(log, name, of, samples) for name in names]
+            if None not in known and (step == 0 or self.model):
                 for event in filter(None, known):
                     if (event.stage, event.step) != (stage, step):
-                        log.append(_again(event, stage))
+                        self._copy(event, stage, step, samples)
+                        log.append(_again(event, stage, step, self.model))
                 continue
             for result, seconds in self._evaluated(task):
                 write_samples(samples, f"{stage}-{result.task}", step, result.samples(step))
@@ -100,7 +106,23 @@ class HeldOut:
                     message = f"{unjudged} could not be judged; left out"
                     log.append(Warned(stage=stage, step=step, code="undecided", message=message))
                 found = _evaluated(stage, step, result, self.config, seconds)
-                log.append(replace(found, of=of))
+                log.append(replace(found, of=of, model=self.model))
+
+    def _known(self, log: EventLog, task: str, of: str, samples: Path) -> Evaluated | None:
+        """An evaluation of the very same; the latest, which is the stage's own if it has one."""
+        found = [
+            event
+            for event in read_events(log.path)
+            if isinstance(event, Evaluated) and event.task == task and event.of == of != ""
+        ]
+        if self.model:
+            found = [e for e in found if _answers(samples, e, e.stage, e.step).is_file()]
+        return found[-1] if found else None
+
+    def _copy(self, known: Evaluated, stage: str, step: int, samples: Path) -> None:
+        if self.model:
+            source = _answers(samples, known, known.stage, known.step)
+            write_atomic(_answers(samples, known, stage, step), source.read_bytes())
 
     def _evaluated(self, task: str) -> list[tuple[Evaluation, float]]:
         """The task's evaluations, and what each took in seconds."""
@@ -134,20 +156,14 @@ def basis_of(
     return {task: fingerprint({**settings, "data": data}) for task, data in tasks.items()}
 
 
-def _known(log: EventLog, task: str, of: str) -> Evaluated | None:
-    """An evaluation of the very same; the latest, which is the stage's own if it has one."""
-    found = [
-        event
-        for event in read_events(log.path)
-        if isinstance(event, Evaluated) and event.task == task and event.of == of != ""
-    ]
-    return found[-1] if found else None
+def _answers(samples: Path, event: Evaluated, stage: str, step: int) -> Path:
+    return samples_path(samples, f"{stage}-{event.task}", step)
 
 
-def _again(known: Evaluated, stage: str) -> Evaluated:
-    """The same figures as the start of another stage; measuring them took no time."""
+def _again(known: Evaluated, stage: str, step: int, model: str) -> Evaluated:
+    """The same figures in another place; measuring them took no time."""
     metrics = {**known.metrics, "seconds": 0.0}
-    return replace(known, stage=stage, step=0, time=now(), metrics=metrics)
+    return replace(known, stage=stage, step=step, model=model, time=now(), metrics=metrics)
 
 
 def _evaluated(

@@ -26,7 +26,7 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     tasks: dict[str, TaskData] = {}
     for name in recipe.task_names():
         tasks[name] = given[name] if name in given else load_one(recipe, name, tasks)
-    for name in recipe.evaluation.tasks:
+    for name in recipe.held_out():
         for source in recipe.trained_on():
             check_disjoint(tasks[source].problems, tasks[name].problems)
     for stage in recipe.stages:

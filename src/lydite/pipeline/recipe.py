@@ -14,8 +14,11 @@ from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
 from lydite.pipeline.heldout import EvalConfig
 from lydite.pipeline.stages.distill import DistillStage
+from lydite.pipeline.stages.evaluate import EvaluateStage
+from lydite.pipeline.stages.export import ExportStage
 from lydite.pipeline.stages.fuse_thinking import FuseThinkingStage
 from lydite.pipeline.stages.preference import PreferenceStage
+from lydite.pipeline.stages.pretrain import PretrainStage
 from lydite.pipeline.stages.rejection import RejectionSamplingStage
 from lydite.pipeline.stages.reward_model import RewardModelStage
 from lydite.pipeline.stages.rl import RLStage
@@ -35,7 +38,10 @@ AnyStage = Annotated[
     | PreferenceStage
     | RewardModelStage
     | DistillStage
-    | FuseThinkingStage,
+    | FuseThinkingStage
+    | PretrainStage
+    | EvaluateStage
+    | ExportStage,
     Field(discriminator="kind"),
 ]
 """Every kind of stage, by its ``kind``."""
@@ -131,6 +137,7 @@ class Recipe(Config):
             name for task in self.evaluation.tasks for name in self.evaluation.reported(task)
         )
         held_out = {f"{name}-{task}" for task in reported for name in names}
+        held_out |= {f"{s.name}-{task}" for s in self.stages for task in s.measured(())}
         taken = held_out.intersection(names)
         if taken:
             raise ValueError(
@@ -219,9 +226,24 @@ class Recipe(Config):
         """Every task that is read before the run starts, training ones first; a mix after its
         parts.
         """
-        used = [*(task for stage in self.stages for task in stage.uses), *self.evaluation.tasks]
+        used = [*(task for stage in self.stages for task in stage.uses), *self.measured()]
         names = [part for task in used for part in (*self.parts_of(task), task)]
         return [name for name in dict.fromkeys(names) if not self.waits(name)]
+
+    def measured(self) -> list[str]:
+        """Every task that models are measured on."""
+        held_out = self.evaluation.tasks
+        own = (task for stage in self.stages for task in stage.measured(held_out))
+        return list(dict.fromkeys([*held_out, *own]))
+
+    def held_out(self) -> dict[str, str]:
+        """Tasks that no stage may train on, each with the setting that says so."""
+        held_out = self.evaluation.tasks
+        found = dict.fromkeys(held_out, "evaluation.tasks")
+        for stage in self.stages:
+            for task in stage.holds_out(held_out):
+                found.setdefault(task, f"stages.{stage.name}.evaluation.tasks")
+        return found
 
     def sources_of(self, task: str) -> list[str]:
         """Those of :meth:`task_names` whose questions a task asks, itself where it is one."""
@@ -255,6 +277,7 @@ def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
         UserError: naming the field.
     """
     known = {*recipe.tasks, *given}
+    held_out = recipe.held_out()
     defined = f"defined: {', '.join(sorted(known)) or 'none'}"
     for index, stage in enumerate(recipe.stages):
         for task in stage.uses:
@@ -264,20 +287,21 @@ def check_tasks(recipe: Recipe, given: Iterable[str] = ()) -> None:
                 if part not in known:
                     raise UserError(f"tasks.{task}.mix: no task {part!r}; {defined}")
             for name in (task, *recipe.parts_of(task), *recipe.sources_of(task)):
-                if name in recipe.evaluation.tasks:
+                if name in held_out:
                     raise UserError(
-                        f"evaluation.tasks: {name!r} is trained on by stage {stage.name!r}; hold "
+                        f"{held_out[name]}: {name!r} is trained on by stage {stage.name!r}; hold "
                         "out another"
                     )
         stage.check_settings()
     if recipe.evaluation.readability is not None:
         recipe.evaluation.readability.check()
-    for name in recipe.evaluation.tasks:
+    for name in recipe.measured():
+        where = held_out.get(name, "evaluation.tasks")
         if name not in known:
-            raise UserError(f"evaluation.tasks: no task {name!r}; {defined}")
+            raise UserError(f"{where}: no task {name!r}; {defined}")
         config = recipe.tasks.get(name)
         if config is not None and (config.mix is not None or config.from_stage is not None):
             raise UserError(
-                f"evaluation.tasks: {name!r} has no source of its own; name tasks that have, each "
+                f"{where}: {name!r} has no source of its own; name tasks that have, each "
                 "is measured by itself"
             )

@@ -174,10 +174,7 @@ class _Run:
             self._artifacts[stage.name] = made
             if stage.leaves == "model":
                 last = stage.name
-            if made.dataset is not None:
-                files[f"dataset {stage.name}"] = made.dataset
-            if stage.leaves == "reward_model":
-                files[f"reward model {stage.name}"] = made.model
+            files |= stage.files(self._folder.stage(stage.name))
             self._summarise()
         if last != "model":
             files["model"] = self._folder.model

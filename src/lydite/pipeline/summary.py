@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 from lydite.watch.events import DatasetMade, Evaluated, Event, StageDone, StageStarted, StepDone
@@ -32,8 +33,8 @@ class TaskScore:
         """
         change = self.change
         return {
-            **_score(self.after),
-            "before": _score(self.before),
+            **score_of(self.after),
+            "before": score_of(self.before),
             "change": {"mean": change.mean, "ci95": [change.lo, change.hi]},
         }
 
@@ -52,6 +53,7 @@ class StageSummary:
     scores: dict[str, TaskScore]
     dataset: DatasetMade | None = None
     flops: float = 0.0
+    compared: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As in ``summary.json``."""
@@ -63,10 +65,12 @@ class StageSummary:
             **({"flops": self.flops} if self.flops else {}),
             "eval": {task: score.as_json() for task, score in self.scores.items()},
             **({} if self.dataset is None else {"dataset": _dataset(self.dataset)}),
+            **({} if self.compared is None else {"compared": self.compared}),
         }
 
 
-def _score(event: Evaluated) -> dict[str, Any]:
+def score_of(event: Evaluated) -> dict[str, Any]:
+    """An evaluation as ``summary.json`` has it."""
     return {
         "avg": event.avg,
         "ci95": [event.lo, event.hi],
@@ -78,6 +82,41 @@ def _score(event: Evaluated) -> dict[str, Any]:
 
 def _known(event: Evaluated, name: str) -> bool:
     return math.isfinite(event.metrics.get(name, math.nan))
+
+
+def compared(events: Sequence[Evaluated]) -> dict[str, Any]:
+    """What a stage that measures several models found: ``scores`` by task and model, and
+    ``differences``: of each two models on a task, over the problems that both answered, with a 95%
+    interval.
+    """
+    tasks = list(dict.fromkeys(event.task for event in events))
+    by_task = {task: [event for event in events if event.task == task] for task in tasks}
+    differences = []
+    for task, found in by_task.items():
+        for before, after in combinations(found, 2):
+            change = paired_difference(before.scores, after.scores)
+            differences.append(
+                {
+                    "task": task,
+                    "from": before.model,
+                    "to": after.model,
+                    "mean": change.mean,
+                    "ci95": [change.lo, change.hi],
+                    "n": change.n,
+                }
+            )
+    return {
+        "scores": {
+            task: {event.model: {**score_of(event), **_more(event)} for event in found}
+            for task, found in by_task.items()
+        },
+        "differences": differences,
+    }
+
+
+def _more(event: Evaluated) -> dict[str, float]:
+    found = event.metrics.items()
+    return {key: value for key, value in found if key != "seconds" and math.isfinite(value)}
 
 
 def _dataset(event: DatasetMade) -> dict[str, Any]:
@@ -101,7 +140,8 @@ def summarise(events: Iterable[Event]) -> tuple[StageSummary, ...]:
 def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
     done = next((e for e in events if isinstance(e, StageDone)), None)
     steps = [e for e in events if isinstance(e, StepDone)]
-    seen = [e for e in events if isinstance(e, Evaluated)]
+    every = [e for e in events if isinstance(e, Evaluated)]
+    seen = [e for e in every if not e.model]
     tasks = dict.fromkeys(e.task for e in seen)
     scores = {}
     for task in tasks:
@@ -109,7 +149,10 @@ def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
         scores[task] = TaskScore(ordered[0], ordered[-1])
     seconds = done.seconds if done else sum(e.metrics.get("seconds", 0.0) for e in steps)
     dataset = next((e for e in events if isinstance(e, DatasetMade)), None)
+    models = compared([e for e in every if e.model]) if len(every) > len(seen) else None
     last = max((e.step for e in steps), default=0)
     # A step that a resumed run did again counts once.
     flops = sum({e.step: e.metrics.get("flops", 0.0) for e in steps}.values())
-    return StageSummary(start.stage, start.stage_kind, seconds, last, scores, dataset, flops)
+    return StageSummary(
+        start.stage, start.stage_kind, seconds, last, scores, dataset, flops, models
+    )

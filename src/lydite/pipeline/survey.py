@@ -99,8 +99,9 @@ def data_of(
     Raises:
         UserError: something of it is not there.
     """
+    measured = stage.measured(recipe.evaluation.tasks)
     return {
-        **{task: tasks[task].fingerprint for task in stage.uses},
+        **{task: tasks[task].fingerprint for task in (*stage.uses, *measured)},
         **{f"reward model {n}": artifacts[n].fingerprint for n in judges_of(stage, recipe)},
         **stage.inputs(samples, artifacts),
     }
@@ -120,6 +121,7 @@ def lineage_of(
     used: dict[str, Config] = {"stage": stage, "model": model}
     for verifier, _ in stage.verifiers(recipe.verifier)[:1]:
         used["verifier"] = verifier  # Others are among the stage's own settings.
+    used |= stage.depends(recipe)
     settings: dict[str, Any] = {k: v.model_dump(mode="json") for k, v in used.items()}
     given = {k: v.model_dump(mode="json", exclude_defaults=True) for k, v in used.items()}
     settings[MACHINE] = device

@@ -29,17 +29,22 @@ from lydite.train.passes import Passes, PassesConfig
 from lydite.types import Problem
 
 
-class SFTConfig(PassesConfig):
+class TextConfig(PassesConfig):
+    """What all training on given text has."""
+
+    optimizer: OptimizerConfig = Field(
+        OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1),
+        description="AdamW and its schedule.",
+    )
+
+
+class SFTConfig(TextConfig):
     """How much of what is shown to the model at once."""
 
     loss_on: Literal["answer", "last", "all"] = Field(
         "answer",
         description="`answer`: learn the worked answer, and every answer of a `conversation`; "
         "`last`: only the last answer of one; `all`: the prompt too (a base model's pretraining).",
-    )
-    optimizer: OptimizerConfig = Field(
-        OptimizerConfig(lr=1e-5, schedule="cosine", final_lr=0.1),
-        description="AdamW and its schedule.",
     )
 
 
@@ -121,7 +126,7 @@ class SFTTrainer:
     """Trains a policy on examples, a step at a time; the step number alone decides what it sees."""
 
     def __init__(
-        self, policy: Policy, config: SFTConfig, examples: Sequence[Example], seed: int
+        self, policy: Policy, config: TextConfig, examples: Sequence[Example], seed: int
     ) -> None:
         self.policy = policy
         self.config = config

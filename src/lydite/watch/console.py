@@ -167,10 +167,9 @@ def plain_line(event: Event, progress: RunProgress) -> str:
             problems = f"{event.n} problems" + (f", {event.k} samples each" if event.k > 1 else "")
             obeyed = event.metrics.get("obedience")
             obeys = "" if obeyed is None else f", obeys {share(obeyed)}"
-            return (
-                f"eval    {event.stage} step {event.step}: {event.task} {score(event)}{obeys} "
-                f"({problems})"
-            )
+            what = event.model or f"step {event.step}"
+            found = f"{event.task} {score(event)}{obeys} ({problems})"
+            return f"eval    {event.stage} {what}: {found}"
         case DatasetMade():
             return f"data    {event.stage}: {selection(event)}"
         case StageDone():

@@ -45,7 +45,7 @@ def changes(progress: RunProgress) -> list[Change]:
         rows: list[Change] = []
         earlier: Evaluated | None = None
         for stage in progress.stages.values():
-            own = [e for e in stage.evaluations if e.task == task]
+            own = [e for e in stage.evaluations if e.task == task and not e.model]
             if not own:
                 continue
             before = own[0] if own[0].step == 0 else earlier
@@ -55,8 +55,22 @@ def changes(progress: RunProgress) -> list[Change]:
         first, last = progress.first(task), progress.last(task)
         if len(rows) > 1 and first is not None and last is not None:
             rows.append(Change(WHOLE_RUN, task, first, last))
-        found += rows
+        found += [*rows, *_compared(progress, task)]
     return found
+
+
+def _compared(progress: RunProgress, task: str) -> list[Change]:
+    """Of stages that measure several models: the first of them, and each of the others beside
+    it.
+    """
+    rows = []
+    for stage in progress.stages.values():
+        own = [e for e in stage.evaluations if e.task == task and e.model]
+        for event in own[1:]:
+            rows.append(Change(f"{own[0].model} → {event.model}", task, own[0], event))
+        if len(own) == 1:
+            rows.append(Change(f"{stage.name}: {own[0].model}", task, None, own[0]))
+    return rows
 
 
 def ending(progress: RunProgress) -> RenderableType:

@@ -126,7 +126,8 @@ class Evaluated(Event):
 
     ``scores`` is each problem's mean over its samples, by problem id; with it, two evaluations
     compare in pairs. ``of`` is a digest of the weights and of all that they were measured with;
-    empty where the weights were on the way.
+    empty where the weights were on the way. ``model`` is the stage whose model it was, where one
+    stage measures several; ``step`` then counts them.
     """
 
     kind: ClassVar[str] = "evaluated"
@@ -141,6 +142,7 @@ class Evaluated(Event):
     metrics: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     of: str = ""
+    model: str = ""
     answers: tuple[Answer, ...] = ()
 
     @property

@@ -161,4 +161,5 @@ class RunProgress:
         return next(iter(reversed(list(self._of(task)))), None)
 
     def _of(self, task: str) -> Iterator[Evaluated]:
-        return (e for s in self.stages.values() for e in s.evaluations if e.task == task)
+        found = (e for s in self.stages.values() for e in s.evaluations if e.task == task)
+        return (e for e in found if not e.model)

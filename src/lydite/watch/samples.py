@@ -123,6 +123,27 @@ def write_sample_file(path: Path, samples: Iterable[Sample]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
+def join_samples(path: Path, keys: tuple[str, ...], files: Mapping[tuple[str, ...], Path]) -> None:
+    """Writes the rows of several files as one, whole or not at all, each with its key in the
+    columns ``keys`` in front.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for key, file in files.items():
+        table = pq.read_table(file)
+        for place, (name, value) in enumerate(zip(keys, key, strict=True)):
+            table = table.add_column(place, name, pa.array([value] * len(table), pa.string()))
+        tables.append(table)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables(tables), sink, compression="zstd")
+    write_atomic(path, sink.getvalue().to_pybytes())
+
+
 def read_samples(path: Path) -> list[Sample]:
     """The rows of one file, or of every file below a folder, by stage and step, as written."""
     import pyarrow.parquet as pq

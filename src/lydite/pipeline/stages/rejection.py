@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
-from lydite.pipeline.artifact import Artifact
+from lydite.pipeline.artifact import DATASET, Artifact
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.rejection import RejectionSampling
 from lydite.pipeline.stages.stage import At, Checks, Finding, Leaves, VerifiedStage
@@ -54,6 +55,9 @@ class RejectionSamplingStage(VerifiedStage, RejectionConfig):
     def workload(self, engine: EngineConfig) -> Workload:
         rows = min(engine.max_rows, self.prompts_per_step * self.samples)
         return Workload(rows * self.sampling.max_tokens, 0)
+
+    def files(self, home: Path) -> dict[str, Path]:
+        return {f"dataset {self.name}": home / DATASET}
 
     def run(self, at: At) -> Artifact:
         policy = at.load()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -45,6 +46,9 @@ class RewardModelStage(PairStage, RewardTraining):
         sampled = isinstance(self.pairs, SampledPairs)
         rows = engine.max_rows * self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
         return Workload(rows, self.tokens_per_micro_batch)
+
+    def files(self, home: Path) -> dict[str, Path]:
+        return {f"reward model {self.name}": home / "model"}
 
     def run(self, at: At) -> Artifact:
         policy = at.load()

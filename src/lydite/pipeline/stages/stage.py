@@ -37,7 +37,7 @@ from lydite.watch.events import EventLog, StageStarted
 if TYPE_CHECKING:
     from lydite.pipeline.recipe import Recipe
 
-Leaves = Literal["model", "dataset", "reward_model"]
+Leaves = Literal["model", "dataset", "reward_model", "report", "export"]
 Names = tuple[str, ...]
 Finding = tuple[str, tuple[str, ...]]
 """What a check of the dry run found: a sentence, and lines to show under it."""
@@ -101,6 +101,18 @@ class Stage(Config):
         """Earlier stages that it needs something of beside its start and its tasks."""
         return tuple(name for name in self.takes if name != "model")
 
+    def depends(self, recipe: Recipe) -> dict[str, Config]:
+        """What of the recipe it depends on beside its own settings, its model and its verifier."""
+        return {}
+
+    def measured(self, held_out: Names) -> Names:
+        """Tasks that it measures models on; ``held_out`` are the recipe's."""
+        return ()
+
+    def holds_out(self, held_out: Names) -> Names:
+        """Those of them that no stage may train on."""
+        return self.measured(held_out)
+
     def check(self, earlier: Sequence[Stage]) -> None:
         """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""
 
@@ -149,6 +161,10 @@ class Stage(Config):
         from; ``samples`` is where the run's rollouts lie, ``artifacts`` are those of earlier
         stages. Raises ``UserError``.
         """
+        return {}
+
+    def files(self, home: Path) -> dict[str, Path]:
+        """What a person may look for of what it leaves, by what it is; ``home`` is its folder."""
         return {}
 
     def run(self, at: At) -> Artifact:
