@@ -393,3 +393,14 @@ def test_a_solution_that_is_none_is_refused_with_its_line(tmp_path, bad):
     config = TaskConfig(path=str(path), reference=None, worked="good", rejected="bad")
     with pytest.raises(UserError, match=rf"^{path}:1: "):
         load_task("t", config, 0)
+
+
+def test_a_tag_can_be_given_to_all_problems(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "2"}\n{"question": "1+2?", "answer": "3"}\n')
+    config = validate(TaskConfig, {"path": str(path), "tag_as": "sums"}, "t")
+    assert [p.tag for p in load_task("t", config, 0).problems] == ["sums", "sums"]
+    made = validate(TaskConfig, {"generated": {"count": 2}, "tag_as": "sums"}, "t")
+    assert {p.tag for p in load_task("t", made, 0).problems} == {"sums"}
+    with pytest.raises(UserError, match="give one of tag "):
+        validate(TaskConfig, {"path": "x.jsonl", "tag": "kind", "tag_as": "sums"}, "t")

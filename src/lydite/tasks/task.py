@@ -157,7 +157,12 @@ class RowsConfig(Config):
         description="Column with a worse solution than `worked`, or a template: the other half of "
         "a pair for a `preference` stage.",
     )
-    tag: str | None = Field(None, description="Column to report results by.")
+    tag: str | None = Field(
+        None, description="Column to report results by, and to choose rewards by (`when`)."
+    )
+    tag_as: str | None = Field(
+        None, min_length=1, description="The same tag for every problem, where no column has it."
+    )
     id: str | None = Field(
         None, description="Column with a unique id; a hash of the content when not given."
     )
@@ -199,6 +204,12 @@ class RowsConfig(Config):
                     raise ValueError(
                         f"{name}: has no effect beside conversation, which holds prompt and answer"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _one_tag(self) -> Self:
+        if self.tag is not None and self.tag_as is not None:
+            raise ValueError("give one of tag (a column) and tag_as (the tag itself)")
         return self
 
     @field_validator("template")
@@ -310,6 +321,8 @@ def select(name: str, config: RowsConfig, problems: list[Problem], notes: list[s
     Raises:
         UserError: none is left.
     """
+    if config.tag_as is not None:
+        problems = [dataclasses.replace(problem, tag=config.tag_as) for problem in problems]
     if config.part is not None:
         kept = [p for p in problems if in_part(p, config.part)]
         notes.append(

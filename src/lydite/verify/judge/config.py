@@ -51,7 +51,8 @@ class JudgeCanaries(Config):
 class JudgeConfig(AnswerConfig):
     """1 if a language model finds the answer correct, 0 if it does not.
 
-    It is sent the question, the reference and the candidate's answer, and nothing of the thinking.
+    It is sent the question, the reference and the candidate's answer, and nothing of the thinking
+    unless it is shown the whole.
     """
 
     kind: Literal["judge"] = Field(
@@ -78,10 +79,11 @@ class JudgeConfig(AnswerConfig):
         description="Whether the judge is shown the reference; a problem without one is then "
         "ungradable.",
     )
-    shows: Literal["answer", "response"] = Field(
+    shows: Literal["answer", "response", "whole"] = Field(
         default="answer",
-        description="What the judge is shown: the final answer, or all that follows the thinking "
-        "(raise `max_chars` for it).",
+        description="What the judge is shown: the final answer; all that follows the thinking; or "
+        "the whole completion, as a judge of harm must be, whether or not its thinking is closed "
+        "(raise `max_chars` for these).",
     )
     cache: str | None = Field(
         default="~/.cache/lydite/judge",

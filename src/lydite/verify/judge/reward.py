@@ -34,6 +34,7 @@ from lydite.verify.judge.prompt import (
 )
 from lydite.verify.judge.server import ChatServer
 from lydite.verify.score import Score, Table
+from lydite.verify.spoken import part_of
 
 EARLIER = 8
 """Problems of earlier calls that are remembered."""
@@ -151,11 +152,15 @@ class JudgeReward:
             return read_answer(
                 text, config.answer, config.marker, config.thinking, config.max_chars, config.strict
             )
-        spoken = after_thinking(text, config.thinking)
+        whole = config.shows == "whole"
+        spoken = (
+            FinalAnswer(part_of(text, "whole")) if whole else after_thinking(text, config.thinking)
+        )
         if spoken.text is None:
             return spoken
         if not spoken.text.strip():
-            return FinalAnswer(None, "nothing follows the thinking")
+            nothing = "the completion is empty" if whole else "nothing follows the thinking"
+            return FinalAnswer(None, nothing)
         if len(spoken.text) > config.max_chars:
             count = len(spoken.text)
             return FinalAnswer(
