@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lydite.config import UserError, validate
 from lydite.pipeline.dry_run import Mark, check_recipe
+from lydite.pipeline.lineage import Node, read_lineage
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.watch.events import Evaluated, RunDone, read_events
@@ -255,3 +257,65 @@ def test_pretraining_learns_text_and_refuses_a_large_model(tmp_path: Path) -> No
     checks = {check.name: check for check in check_recipe(made, tmp_path / "new")}
     assert "11 in blocks of 40 tokens, 1 at once; 3 passes" in checks["documents of words"].text
     assert VOCABULARY[0] in "".join(checks["prompts of base"].lines)
+
+
+def below(node: Node) -> dict[str, Any]:
+    return {child.name: below(child) for child in node.children}
+
+
+def test_the_lineage_shows_branches_and_every_kind_with_scores(whole: Any) -> None:
+    root = read_lineage(whole[1])
+    assert below(root) == {"base": {"early": {}, "a": {"export": {}}, "b": {"all": {}}}}
+    tree = json.loads(json.dumps(root.as_json()))
+    assert (tree["name"], tree["path"], tree["seed"]) == ("model", "init:llama", 0)
+    base = tree["children"][0]
+    record = json.loads((whole[1] / "stages/base/artifact.json").read_text())
+    assert base["fingerprint"] == record["fingerprint"] and base["state"] == "done"
+    assert base["data"] == record["data"] and base["start"] == "init:llama"
+    summary = json.loads((whole[1] / "summary.json").read_text())
+    assert base["scores"] == summary["stages"][0]["eval"]
+    score = base["scores"]["heldout"]
+    line = next(line for line in root.children[0].lines if line.startswith("heldout "))
+    assert line.startswith(f"heldout {100 * score['avg']:.1f}% [{100 * score['ci95'][0]:.1f}, ")
+    assert [each.get("start") for each in summary["stages"]] == [
+        "init:llama", "base", "base", "base", "b", "a",
+    ]  # fmt: skip
+    lines = read_lineage(whole[1]).children[0].children[2].children[0].lines
+    models = {line.split()[1] for line in lines if line.startswith("model ")}
+    assert models == {"base", "a", "b"}
+
+
+def test_the_lineage_goes_with_an_artifact_that_is_carried_elsewhere(
+    whole: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(whole[1] / "stages/a", tmp_path / "elsewhere")
+    shutil.copytree(whole[1] / "stages/export/model", tmp_path / "published")
+    record = json.loads((whole[1] / "stages/a/artifact.json").read_text())
+    alone = read_lineage(tmp_path / "elsewhere")
+    assert alone.name == "base" and record["parent"][:12] in alone.title
+    (node,) = alone.children
+    assert node.facts["fingerprint"] == record["fingerprint"]
+    assert f"data worked {record['data']['worked'][:12]}" in node.lines
+    assert read_lineage(tmp_path / "published").children[0].name == "export"
+    (tmp_path / "elsewhere/artifact.json").unlink()
+    with pytest.raises(UserError, match=r"no recipe\.yaml; nor is it that of an artifact"):
+        read_lineage(tmp_path / "elsewhere")
+
+
+def test_the_model_of_a_run_is_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    branches = [sft_stage(name="a", steps=1), sft_stage(name="b", steps=1, start_from="base")]
+    values = json.loads(small(tmp_path, *branches).model_dump_json())
+    for result, name in ((None, "b"), ("a", "a"), ("base", "base"), (None, "b")):
+        made = validate(Recipe, {**values, "result": result})
+        run = run_recipe(made, tmp_path / "run")
+        theirs = tmp_path / "run/stages" / name / WEIGHTS
+        assert (run.model / "model.safetensors").read_bytes() == theirs.read_bytes()
+        artifact = json.loads((tmp_path / f"run/stages/{name}/artifact.json").read_text())
+        summary = json.loads((tmp_path / "run/summary.json").read_text())
+        assert summary["model"] == {"stage": name, "fingerprint": artifact["fingerprint"]}
+        assert read_events(run.folder / "events.jsonl")[-1].result == name  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"result: no stage 'c' that leaves a model; one of base"):
+        validate(Recipe, {**values, "result": "c"})
+    node = read_lineage(tmp_path / "run").children[0]
+    assert node.facts["state"] == "skipped"
+    assert "skipped at the last attempt: done before" in node.lines

@@ -306,7 +306,7 @@ def test_the_lineage_of_an_unfinished_run_says_what_is_missing(whole: Any, tmp_p
     out = tmp_path / "run"
     run_and_die(whole[0], out, Kill("event", "step_done cold 1"))
     cold = read_lineage(out).children[0].children[0]
-    assert cold.title == "cold (sft), not done"
+    assert cold.title == "cold (sft), not done, begun, 1 step logged"
     with pytest.raises(UserError, match=r"no recipe\.yaml"):
         read_lineage(tmp_path / "nowhere")
     (out / "stages/base/artifact.json").write_text("{")

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from lydite.config import UserError, validate
 from lydite.pipeline.dry_run import Mark, check_recipe
-from lydite.pipeline.lineage import NO_MODEL, read_lineage
+from lydite.pipeline.lineage import read_lineage
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import Finished, run_recipe
 from lydite.tasks import courtesy
@@ -165,17 +165,3 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=said):
         validate(Recipe, {**values(tmp_path, stages), **changes}, "r")
-
-
-def test_kinds_that_leave_no_model_are_known_by_name() -> None:
-    stages = Recipe.model_json_schema()["properties"]["stages"]["items"]["discriminator"]["mapping"]
-    from lydite.pipeline.stages.stage import Stage
-
-    def below(kind: type[Stage]) -> list[type[Stage]]:
-        return [kind, *(each for sub in kind.__subclasses__() for each in below(sub))]
-
-    kinds = {
-        each.model_json_schema()["properties"]["kind"].get("const"): each.leaves
-        for each in below(Stage)
-    }
-    assert {kind for kind in stages if kinds[kind] != "model"} == set(NO_MODEL)

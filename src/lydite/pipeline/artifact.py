@@ -19,6 +19,8 @@ from lydite.pipeline.folder import write_json
 
 DONE, BEGUN = "artifact.json", "lineage.json"
 DATASET = "dataset.parquet"
+MARK = "lydite.json"
+"""The lineage in an exported folder, which says whose it is."""
 
 INPUTS = ("kind", "seed", "settings", "data", "parent")
 """What of a lineage makes another artifact; other code, or another version, does not."""
@@ -43,7 +45,8 @@ class Lineage:
 
     ``parent`` is the fingerprint of the artifact it starts from (of the model settings, for a first
     stage); ``data`` the SHA-256 of each task by name; ``settings`` what it depends on in the
-    recipe; ``code`` the SHA-256 of Lydite's own source files.
+    recipe; ``code`` the SHA-256 of Lydite's own source files; ``start`` names the stage, or the
+    model, that it starts from, for people.
 
     Not recorded: ``given`` are those of the settings that are not at their defaults, and ``how``
     names those (dotted) that change memory or speed and not what is made.
@@ -57,6 +60,7 @@ class Lineage:
     seed: int
     lydite: str = lydite.__version__
     code: str = field(default_factory=source_fingerprint)
+    start: str = field(default="", compare=False)
     given: Mapping[str, Any] = field(default_factory=dict, compare=False)
     how: tuple[str, ...] = field(default=(), compare=False)
 

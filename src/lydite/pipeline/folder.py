@@ -93,6 +93,16 @@ class RunFolder:
             return None
         return found if isinstance(found, dict) else None
 
+    def model_source(self) -> dict[str, str]:
+        """The ``stage`` whose model ``model`` is a copy of, and its ``fingerprint``; empty where
+        there is none.
+        """
+        try:
+            found = json.loads(self.summary.read_text(encoding="utf-8"))["model"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
     def _idle(self) -> bool:
         """Whether it is a run of ours with no work to lose: a recipe that failed before it trained
         may be mended in place.

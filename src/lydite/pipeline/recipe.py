@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,7 @@ from lydite.pipeline.stages.rejection import RejectionSamplingStage
 from lydite.pipeline.stages.reward_model import RewardModelStage
 from lydite.pipeline.stages.rl import RLStage
 from lydite.pipeline.stages.sft import SFTStage
-from lydite.pipeline.stages.stage import Stage
+from lydite.pipeline.stages.stage import Leaves, Stage
 from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
 from lydite.verify.settings import reward_model_stages
@@ -45,6 +45,12 @@ AnyStage = Annotated[
     Field(discriminator="kind"),
 ]
 """Every kind of stage, by its ``kind``."""
+
+
+def leaves_of_kinds() -> dict[str, Leaves]:
+    """What each kind of stage leaves."""
+    kinds: tuple[type[Stage], ...] = get_args(get_args(AnyStage)[0])
+    return {get_args(kind.model_fields["kind"].annotation)[0]: kind.leaves for kind in kinds}
 
 
 class CheckpointConfig(Config):
@@ -82,6 +88,11 @@ class Recipe(Config):
     evaluation: EvalConfig = Field(EvalConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="Checkpoints.")
     stages: tuple[AnyStage, ...] = Field(min_length=1, description="What is done, in order.")
+    result: str | None = Field(
+        None,
+        description="Stage whose model becomes the folder `model` of the run; null: the last one "
+        "that leaves a model.",
+    )
 
     @field_validator("stages", mode="before")
     @classmethod
@@ -126,6 +137,11 @@ class Recipe(Config):
             names.append(stage.name)
             if stage.leaves == "model":
                 models.append(stage.name)
+        if self.result not in (None, *models[1:]):
+            raise ValueError(
+                f"result: no stage {self.result!r} that leaves a model; "
+                + (f"one of {', '.join(models[1:])}" if models[1:] else "there is none")
+            )
         judge = self.evaluation.verifier or self.verifier
         if self.evaluation.tasks and (waited := reward_model_stages(judge)):
             raise ValueError(
@@ -206,6 +222,11 @@ class Recipe(Config):
         before = self.stages[: names.index(stage.name)]
         models = [each.name for each in before if each.leaves == "model"]
         return stage.start_from or (models[-1] if models else "model")
+
+    def final(self) -> str | None:
+        """The stage whose model is the run's, if one is."""
+        models = [stage.name for stage in self.stages if stage.leaves == "model"]
+        return self.result or (models[-1] if models else None)
 
     def drawing_before(self, stage: Stage) -> int:
         """How many stages before it draw with noise of their own."""

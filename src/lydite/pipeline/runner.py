@@ -155,6 +155,7 @@ class _Run:
         self._began = time.perf_counter()
         self._fits: Fits | None = None
         self._artifacts: dict[str, Artifact] = {}
+        self._model = folder.model_source()
         self._verifiers = Verifiers(recipe, tasks, verifier)
 
     def close(self) -> None:
@@ -167,18 +168,16 @@ class _Run:
         """
         self._announce(changed)
         self._artifacts["model"] = root_artifact(self._recipe.model)
-        last = "model"
         files: dict[str, Path] = {}
         for stage in self._recipe.stages:
-            made = self._stage(stage, self._recipe.parent_of(stage))
-            self._artifacts[stage.name] = made
-            if stage.leaves == "model":
-                last = stage.name
+            parent = self._recipe.parent_of(stage)
+            self._artifacts[stage.name] = self._stage(stage, parent)
             files |= stage.files(self._folder.stage(stage.name))
             self._summarise()
-        if last != "model":
+        result = self._recipe.final()
+        if result is not None:
             files["model"] = self._folder.model
-            _copy_model(self._artifacts[last].model, self._folder.model)
+            self._take(result)
         stages = self._summarise()
         files |= {
             "summary": self._folder.summary,
@@ -190,9 +189,23 @@ class _Run:
             RunDone(
                 seconds=time.perf_counter() - self._began,
                 files={name: str(path) for name, path in files.items()},
+                result=result or "",
             )
         )
         return Finished(self._folder.path, self._folder.model, stages)
+
+    def _take(self, result: str) -> None:
+        """The model of a stage becomes the run's, unless it is already."""
+        artifact = self._artifacts[result]
+        ours = {"stage": result, "fingerprint": artifact.fingerprint}
+        if self._model != ours:
+            self._drop_model()
+        _copy_model(artifact.model, self._folder.model)
+        self._model = ours
+
+    def _drop_model(self) -> None:
+        self._model = {}
+        shutil.rmtree(self._folder.model, ignore_errors=True)
 
     def _announce(self, changed: tuple[str, ...]) -> None:
         versions = {
@@ -236,8 +249,7 @@ class _Run:
                 self._log_done(stage.name, home)  # Killed between the artifact and its event.
             self._log.append(StageSkipped(stage=stage.name, artifact=str(home)))
             return done
-        # A stage that is done again outdates the run's model.
-        shutil.rmtree(self._folder.model, ignore_errors=True)
+        self._drop_model()  # What is done again outdates it.
         late = tuple(f"stage.{setting}" for setting in stage.late)
         begin(self._folder.checkpoints(stage.name), lineage, late)
         artifact = stage.run(self._at(stage, parent, origin, lineage))
@@ -350,6 +362,7 @@ class _Run:
             {
                 "name": self._recipe.name,
                 "seed": self._recipe.seed,
+                **({"model": self._model} if self._model else {}),
                 "stages": [s.as_json() for s in stages],
             },
         )

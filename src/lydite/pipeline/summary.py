@@ -54,12 +54,14 @@ class StageSummary:
     dataset: DatasetMade | None = None
     flops: float = 0.0
     compared: Mapping[str, Any] | None = None
+    start: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """As in ``summary.json``."""
         return {
             "name": self.name,
             "kind": self.kind,
+            **({"start": self.start} if self.start else {}),
             "seconds": round(self.seconds, 2),
             "steps": self.steps,
             **({"flops": self.flops} if self.flops else {}),
@@ -154,5 +156,5 @@ def _stage(start: StageStarted, events: list[Event]) -> StageSummary:
     # A step that a resumed run did again counts once.
     flops = sum({e.step: e.metrics.get("flops", 0.0) for e in steps}.values())
     return StageSummary(
-        start.stage, start.stage_kind, seconds, last, scores, dataset, flops, models
+        start.stage, start.stage_kind, seconds, last, scores, dataset, flops, models, start.start
     )

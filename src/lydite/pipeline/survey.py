@@ -113,6 +113,13 @@ def judges_of(stage: Stage, recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(name for each in verifiers for name in reward_model_stages(each)))
 
 
+def start_of(stage: Stage, recipe: Recipe) -> str:
+    """What a stage starts from, by the name of a stage or by the path of a model."""
+    parent = recipe.parent_of(stage)
+    model = recipe.model if stage.model is None else stage.model
+    return parent if stage.model is None and parent != "model" else model.path
+
+
 def lineage_of(
     stage: Stage, recipe: Recipe, origin: Artifact, data: Mapping[str, str], device: str
 ) -> Lineage:
@@ -136,6 +143,7 @@ def lineage_of(
         parent=origin.fingerprint,
         data=data,
         seed=recipe.seed,
+        start=start_of(stage, recipe),
         given=given,
         how=(*(f"stage.{name}" for name in how), *(f"model.{name}" for name in HOW_MODEL)),
     )

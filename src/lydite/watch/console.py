@@ -157,7 +157,8 @@ def plain_line(event: Event, progress: RunProgress) -> str:
             return f"run     goes on from {at}"
         case StageStarted():
             steps = f", {event.steps} steps" if event.steps else ""
-            return f"stage   {event.stage} ({event.stage_kind}{steps})"
+            start = f", from {event.start}" if event.start else ""
+            return f"stage   {event.stage} ({event.stage_kind}{steps}{start})"
         case StageSkipped():
             return f"skipped {event.stage}: done before, from the same inputs"
         case StepDone():

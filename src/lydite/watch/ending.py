@@ -52,11 +52,18 @@ def changes(progress: RunProgress) -> list[Change]:
             if own[-1].step > 0:
                 rows.append(Change(stage.name, task, before, own[-1]))
             earlier = own[-1]
-        first, last = progress.first(task), progress.last(task)
+        first, last = progress.first(task), _result(progress, task)
         if len(rows) > 1 and first is not None and last is not None:
             rows.append(Change(WHOLE_RUN, task, first, last))
         found += [*rows, *_compared(progress, task)]
     return found
+
+
+def _result(progress: RunProgress, task: str) -> Evaluated | None:
+    """The last evaluation of the run's model: with branches, that is not the last one of all."""
+    result = progress.stages.get(progress.done.result) if progress.done is not None else None
+    own = [e for e in result.evaluations if e.task == task] if result is not None else []
+    return own[-1] if own else progress.last(task)
 
 
 def _compared(progress: RunProgress, task: str) -> list[Change]:
@@ -214,5 +221,6 @@ def _files(progress: RunProgress) -> list[RenderableType]:
     title = Text(f"Done in {duration(progress.done.seconds)}. What it left:", style="bold")
     grid = Table.grid(padding=(0, 2))
     for what, path in progress.done.files.items():
-        grid.add_row(Text(what), Text(path, style="cyan", overflow="fold"))
+        of = f" ({progress.done.result})" if what == "model" and progress.done.result else ""
+        grid.add_row(Text(what + of), Text(path, style="cyan", overflow="fold"))
     return [title, grid]

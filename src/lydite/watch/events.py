@@ -80,13 +80,14 @@ class RunResumed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStarted(Event):
     """``stage_kind`` is ``sft``, ``rl``, …; ``steps`` how many optimiser steps it will take, 0 if
-    not known.
+    not known; ``start`` the stage or model that it starts from.
     """
 
     kind: ClassVar[str] = "stage_started"
 
     stage_kind: str = ""
     steps: int = 0
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,13 +210,16 @@ class RunFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDone(Event):
-    """``files`` is where everything lies: what it is → its path."""
+    """``files`` is where everything lies: what it is → its path. ``result`` is the stage whose
+    model is the run's.
+    """
 
     kind: ClassVar[str] = "run_done"
     durable: ClassVar[bool] = True
 
     seconds: float = 0.0
     files: Mapping[str, str] = field(default_factory=dict)
+    result: str = ""
 
 
 EVENTS: Mapping[str, type[Event]] = {

@@ -11,11 +11,8 @@ from pydantic import Field
 
 from lydite.config import UserError
 from lydite.model.saving import Packaging, export_policy
-from lydite.pipeline.artifact import Artifact, save_artifact
+from lydite.pipeline.artifact import MARK, Artifact, save_artifact
 from lydite.pipeline.stages.stage import At, Checks, Finding, Leaves, Stage
-
-MARK = "lydite.json"
-"""The file in an exported folder that says whose it is."""
 
 
 class ExportStage(Stage):

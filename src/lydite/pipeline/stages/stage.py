@@ -268,7 +268,9 @@ class At:
 
     def started(self, kind: str, steps: int) -> None:
         """Says in the log that the work begins."""
-        self.log.append(StageStarted(stage=self.name, stage_kind=kind, steps=steps))
+        self.log.append(
+            StageStarted(stage=self.name, stage_kind=kind, steps=steps, start=self.lineage.start)
+        )
 
     def loop(self, evaluate_every: int | None, checkpoint_every: int | None) -> LoopSettings:
         """How ``run_steps`` goes through the stage."""
