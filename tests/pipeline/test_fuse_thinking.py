@@ -13,9 +13,10 @@ from transformers import AutoTokenizer
 
 from lydite.config import UserError, validate
 from lydite.model.loading import ModelConfig
+from lydite.pipeline.catalogue import find_recipe
 from lydite.pipeline.dry_run import Mark, check_recipe
 from lydite.pipeline.evaluation import describe, evaluate_model, load_measurement, modes_of
-from lydite.pipeline.recipe import Recipe
+from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.watch.events import Evaluated, Warned, read_events
 from lydite.watch.samples import read_samples
@@ -57,6 +58,8 @@ def test_a_fused_model_carries_the_switch_and_is_measured_in_every_mode(tmp_path
     made = made.model_copy(update={"model": model})
     checks = list(check_recipe(made, tmp_path / "run"))
     assert not [c for c in checks if c.mark is Mark.FAILED]
+    (rows,) = [c for c in checks if c.name == "rows of fuse_thinking"]
+    assert rows.text.startswith("40 rows: 20 think, 6 of them without a flag")
     finished = run_recipe(made, tmp_path / "run")
     summary = json.loads((finished.folder / "summary.json").read_text())
     scores = summary["stages"][-1]["eval"]
@@ -153,3 +156,31 @@ def test_a_conversation_is_learned_by_a_recipe(tmp_path: Path) -> None:
     values["tasks"] = {"chats": {"path": str(rows), "conversation": "messages"}}
     finished = run_recipe(validate(Recipe, values), tmp_path / "run")
     assert finished.stages[0].steps == 3
+
+
+def test_the_shipped_recipe_in_small(tmp_path: Path) -> None:
+    """All of its stages on a model that is small and rows that are few; accuracy plays no part."""
+    small = [
+        "model.init.hidden_size=32",
+        "model.init.intermediate_size=64",
+        "model.init.num_hidden_layers=1",
+        "evaluation.sampling.max_tokens=8",
+        "tasks.heldout.generated.count=4",
+        *(f"tasks.{name}.generated.count=40" for name in ("base", "cold_start", "slow", "fast")),
+        "tasks.train.generated.count=8",
+        *(f"stages.{n}.steps=2" for n in (0, 1, 2, 5)),
+        *(f"stages.{n}.batch_size=8" for n in (0, 1, 4)),
+        *(f"stages.{n}.prompts_per_step=2" for n in (2, 5)),
+        *(f"stages.{n}.group_size=2" for n in (2, 5)),
+        *(f"stages.{n}.sampling.max_tokens=8" for n in (2, 3, 5)),
+        "stages.3.filters.correct=false",
+        "stages.3.filters.cut_off=false",
+        "stages.3.filters.format=null",
+        "stages.4.task=cold_start",  # What so small a model writes may leave a thought open.
+    ]
+    made = load_recipe(find_recipe("qwen3_tiny"), small)
+    assert [stage.kind for stage in made.stages] == [
+        "sft", "sft", "rl", "rejection_sampling", "fuse_thinking", "rl",
+    ]  # fmt: skip
+    finished = run_recipe(made, tmp_path / "run")
+    assert [len(stage.scores) for stage in finished.stages] == [6, 6, 6, 0, 6, 6]

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -86,6 +87,8 @@ def test_turns_before_are_of_the_other_mode_and_shown_in_it():
             said = f"<think>s{number}</think>" if thinks else EMPTY
             assert assistant == Message("assistant", f"{said}<answer>{number}</answer>")
             assert not assistant.learned
+        flags = [last_flag([user]) for user in before[::2]]
+        assert all(one != next_one for one, next_one in pairwise(flags))
         own = last_flag([last])
         if own is None and row.thinking is None:
             carried += last_flag(before) == "/no_think"

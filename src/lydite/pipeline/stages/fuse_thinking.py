@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from lydite.model.render import completion_ids, render_prompt
 from lydite.model.thinking import add_switch
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import check_worked
-from lydite.pipeline.stages.stage import At, Stage, TaskStage
+from lydite.pipeline.stages.stage import At, Checks, Stage, TaskStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.fusion import Fused, FusionConfig, fuse
@@ -48,18 +47,21 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         check_worked(self.task, problems)
         switched = self._switched(policy)
-        rows = self._fused(switched, problems, seed=0).problems
+        rows = self._rows(problems, 0, switched).problems
         return max(example.tokens for example in examples_of(switched, rows, self))
 
     def shown(self, problem: Problem, prompt: str) -> str:
         return f"{super().shown(problem, prompt)} → {problem.worked!r}"
+
+    def task_checks(self, problems: Sequence[Problem]) -> Checks:
+        yield f"rows of {self.name}", lambda: (self._rows(problems, seed=0).note, ())
 
     def workload(self, engine: EngineConfig) -> Workload:
         return Workload(0, self.tokens_per_micro_batch)
 
     def run(self, at: At) -> Artifact:
         policy = self._switched(at.load())
-        fused = self._fused(policy, at.problems(self.task), at.recipe.seed)
+        fused = self._rows(at.problems(self.task), at.recipe.seed, policy)
         told = Warned(stage=self.name, code="fused", message=fused.note)
         if told.message not in {
             event.message for event in read_events(at.log.path) if isinstance(event, Warned)
@@ -87,9 +89,10 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
         add_switch(tokenizer, strip_history=self.history == "strip")
         return replace(policy, tokenizer=tokenizer)
 
-    def _fused(self, policy: Policy, problems: Sequence[Problem], seed: int) -> Fused:
+    def _rows(self, problems: Sequence[Problem], seed: int, policy: Policy | None = None) -> Fused:
+        """The fused rows; with a policy, no conversation is longer than its context."""
         try:
-            return fuse(problems, self, seed, partial(_fits, policy))
+            return fuse(problems, self, seed, lambda row: policy is None or _fits(policy, row))
         except UserError as error:
             raise UserError(f"stages.{self.name}: {error}") from error
 
