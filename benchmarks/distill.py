@@ -2,6 +2,7 @@
 
     python benchmarks/distill.py                         # seeds 11 to 13, one after another
     python benchmarks/distill.py --seeds 1 2 --out runs/mine
+    python benchmarks/distill.py --teacher runs/distill_tiny/stages/teacher/model   # students only
 
 A run that is already there is read, not repeated. A student costs what its own stages did:
 sampling, the teacher's passes and updates, in FLOPs (two for each weight and token forward, four
@@ -11,12 +12,14 @@ backward); not what made the teacher and the common start. Intervals are Student
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lydite.config import validate
 from lydite.pipeline.catalogue import find_recipe
-from lydite.pipeline.recipe import load_recipe
+from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.watch.console import ConsoleView
 from lydite.watch.events import Evaluated, Event, StepDone, read_events
@@ -75,9 +78,9 @@ def student_of(events: Sequence[Event], stages: Sequence[str]) -> Student:
 
 
 def last_score(events: Sequence[Event], stage: str) -> float:
-    """Held-out accuracy at a stage's end."""
+    """Held-out accuracy at a stage's end; NaN where a run has no such stage."""
     found = [e for e in events if isinstance(e, Evaluated) and e.stage == stage]
-    return max(found, key=lambda e: e.step).avg
+    return max(found, key=lambda e: e.step).avg if found else math.nan
 
 
 def over_seeds(values: Mapping[int, float]) -> Interval:
@@ -100,7 +103,8 @@ def tables(runs: Mapping[int, Sequence[Event]]) -> str:
     ]
     for stage, label in (("teacher", "the teacher"), ("start", "the students' start")):
         scores = {seed: last_score(events, stage) for seed, events in runs.items()}
-        lines.append(_row(label, scores, None, None))
+        if not any(map(math.isnan, scores.values())):
+            lines.append(_row(label, scores, None, None))
     for name, students in found.items():
         scores = {seed: student.accuracy for seed, student in students.items()}
         beside = {seed: scores[seed] - alone[seed].accuracy for seed in runs}
@@ -134,15 +138,29 @@ def _shown(interval: Interval, sign: str) -> str:
     return f"{mean} [{low}, {high}]"
 
 
+def with_teacher(recipe: Recipe, folder: Path) -> Recipe:
+    """The recipe of the students alone, taught by a model that is there."""
+    values = recipe.model_dump(mode="json")
+    stages = {stage["name"]: stage for stage in values["stages"]}
+    for name in ("base", "cold_start", "teacher"):
+        del stages[name]
+    stages["sample"] |= {"start_from": None, "model": {"path": str(folder), "dtype": "float32"}}
+    stages["on_policy"]["teacher"] = {"kind": "model", "path": str(folder), "dtype": "float32"}
+    return validate(Recipe, {**values, "stages": list(stages.values())})
+
+
 def main() -> None:
     """Runs the seeds and prints the tables."""
     parser = argparse.ArgumentParser(description="Three students of one teacher.")
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--out", type=Path, default=Path("runs/distill"))
+    parser.add_argument("--teacher", type=Path, help="A model that is there, for all students.")
     given = parser.parse_args()
     runs = {}
     for seed in given.seeds:
         recipe = load_recipe(find_recipe("distill_tiny"), [f"seed={seed}"])
+        if given.teacher is not None:
+            recipe = with_teacher(recipe, given.teacher.resolve())
         view = ConsoleView()
         with view:
             folder = run_recipe(recipe, given.out / str(seed), listeners=[view]).folder

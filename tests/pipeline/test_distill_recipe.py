@@ -34,13 +34,17 @@ def test_the_recipe_that_ships_works_in_small(
         f"stages.{steps['imitation']}.epochs=1",
         f"stages.{steps['sample']}.filters={LOOSE}",
     ]  # fmt: skip
-    finished = run_recipe(load_recipe(find_recipe("distill_tiny"), small), tmp_path / "run")
+    shipped = load_recipe(find_recipe("distill_tiny"), small)
+    finished = run_recipe(shipped, tmp_path / "run")
     assert [s.name for s in finished.stages] == list(steps)
     assert all(s.flops > 0 for s in finished.stages)
     monkeypatch.syspath_prepend(BENCHMARKS)
     benchmark = importlib.import_module("distill")
     events = read_events(finished.folder / "events.jsonl")
-    page = benchmark.tables({5: events, 6: events})
+    alone = benchmark.with_teacher(shipped, finished.folder / "stages/teacher/model")
+    students = run_recipe(alone, tmp_path / "students")
+    assert [s.name for s in students.stages] == list(steps)[3:]
+    page = benchmark.tables({5: events, 6: read_events(students.folder / "events.jsonl")})
     assert "| RL alone |" in page and "on-policy distillation" in page
     student = benchmark.student_of(events, ("sample", "imitation"))
     costs = {s.name: s.flops for s in finished.stages}
