@@ -28,15 +28,19 @@ from pathlib import Path
 from typing import Any
 
 from contenders import Job, Turn
+from workloads import SETTINGS, SMOLLM2, Setting, load
 
 TRL: dict[str, Any] = {
-    # All completions at once: fewest calls, and nothing is run twice. (Its default recomputes
-    # activations, which costs time; its default is mixed precision, which casts weights all the
-    # time and was slower here than weights in the type itself.)
+    # Its defaults recompute activations and run in mixed precision, which casts weights all the
+    # time; both cost time. Weights are in the type that is compared.
     "gradient_checkpointing": False,
     "bf16": False,
     "optim": "adamw_torch_fused",
 }
+TRL_ROWS = 8
+"""Completions of SmolLM2 that TRL trains on at once, as many as it takes for a step: all at once
+took 11 GB and was no faster, for the logits of a completion of 40 tokens are 8 MB, several times.
+"""
 SHOTS = 3
 """Worked examples before a GSM8K question: about 500 tokens in all."""
 
@@ -65,6 +69,13 @@ def prompts_of(setting: str, args: argparse.Namespace, tokenizer: Any, count: in
     return [shots + f"Question: {r['question']}\nAnswer:" for r in rows[SHOTS : SHOTS + count]]
 
 
+def accumulated(size: Setting) -> dict[str, int]:
+    """How TRL cuts a step into micro-batches."""
+    rows = size.prompts * size.group
+    at_once = rows if size.model == "quickstart" else TRL_ROWS
+    return {"per_device_train_batch_size": at_once, "gradient_accumulation_steps": rows // at_once}
+
+
 def lines_of(path: str) -> list[dict[str, Any]]:
     """Rows of a JSONL file."""
     text = Path(path).read_text(encoding="utf-8")
@@ -75,11 +86,12 @@ class Contender:
     """A process that takes a step when it is told to."""
 
     def __init__(self, name: str, job: Path, threads: int) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("contenders.py")), name, str(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
             env={
                 **os.environ,
@@ -101,7 +113,9 @@ class Contender:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("a contender ended early; run contenders.py by hand to see why")
+            self._said.seek(0)
+            code = self._process.wait()
+            raise SystemExit(f"a contender ended early ({code}):\n{self._said.read()[-2000:]}")
         return line
 
     def close(self) -> None:
@@ -180,7 +194,6 @@ HEAD = (
 def run(setting: str, dtype: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Both lengths of a setting, its model prepared once."""
     import torch
-    from workloads import SETTINGS, load
 
     from lydite.model.saving import save_policy
 
@@ -195,7 +208,7 @@ def run(setting: str, dtype: str, args: argparse.Namespace) -> list[dict[str, An
         for mode in args.lengths:
             job = Job(
                 str(model), dtype, prompts, size.group, size.new_tokens, mode == "equal",
-                args.pairs + 1, {**TRL, **args.trl},
+                args.pairs + 1, {**TRL, **accumulated(size), **args.trl},
             )  # fmt: skip
             row = {
                 "setting": setting,
@@ -210,8 +223,6 @@ def run(setting: str, dtype: str, args: argparse.Namespace) -> list[dict[str, An
 
 
 def main() -> None:
-    from workloads import SETTINGS, SMOLLM2
-
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])

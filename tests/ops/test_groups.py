@@ -3,6 +3,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lydite.model.attention import NAME, hidden_states
+from lydite.ops import groups
 from lydite.ops.groups import pack_groups, take
 
 PROMPTS = [[1, 2, 3, 4], [5, 6, 7, 8, 9, 10, 11], [12]]
@@ -92,3 +93,70 @@ def test_rows_that_are_taken_often_have_the_same_gradient_every_time_on_several_
         assert all(torch.equal(gradient(), first) for _ in range(30))
     finally:
         torch.set_num_threads(1)
+
+
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING, ids=str)
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+@pytest.mark.parametrize(
+    ("prompts", "completions"),
+    [
+        ([5, 1, 9], [[4, 1, 7], [1], [3, 3]]),  # a group without tokens of its own
+        ([3], [[1, 1]]),  # and nothing but such
+        ([40, 2], [[1, 30], [20, 2, 2, 2]]),
+    ],
+)
+def test_attention_in_parts_is_attention(dtype, kv_heads, prompts, completions, monkeypatch):
+    """Against one softmax over a mask in float64, values and gradients; both ways of computing."""
+    packed = {}
+    for parts in (True, False):
+        monkeypatch.setattr(groups, "PARTS_FROM", 0 if parts else 1e9)
+        ids = [[[1] * n for n in group] for group in completions]
+        packed[parts] = pack_groups([[1] * n for n in prompts], ids)
+    owner = [p for p, n in enumerate(prompts) for _ in range(n)]
+    row = [-1] * len(owner)
+    position = [i for n in prompts for i in range(n)]
+    for p, group in enumerate(completions):
+        for n in group:
+            owner += [p] * (n - 1)
+            row += [max(row) + 1] * (n - 1)
+            position += range(n - 1)
+    own, line, place = (torch.tensor(x) for x in (owner, row, position))
+    total = len(owner)
+    same = (line[:, None] == line) & (own[:, None] == own) & (place[:, None] >= place)
+    mask = same | ((line[:, None] >= 0) & (line < 0) & (own[:, None] == own))
+    noise = torch.Generator().manual_seed(1)
+    made = [torch.randn(1, h, total, 8, generator=noise) for h in (6, kv_heads, kv_heads)]
+    made = [(3 * x).to(dtype) for x in made]
+    pull = torch.randn(1, total, 6, 8, generator=noise).to(dtype)
+
+    def gradients(attend, inputs, pull):
+        inputs = [x.clone().requires_grad_() for x in inputs]
+        out = attend(*inputs)
+        return [out, *torch.autograd.grad((out * pull).sum(), inputs)]
+
+    def plain(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=0.3, enable_gqa=True
+        ).transpose(1, 2)
+
+    wanted = gradients(plain, [x.double() for x in made], pull.double())
+    for layout in (packed[True].layout, packed[False].layout):
+        found = gradients(lambda *x, at=layout: at.attend(0, *x, 0.3), made, pull)
+        for a, b in zip(found, wanted, strict=True):
+            assert (a.double() - b).norm() <= ROUNDING[dtype] * b.norm()
+
+
+def test_keys_of_a_prompt_are_not_copied_for_each_completion():
+    """What the backward pass keeps is each token once, not a prompt for each completion."""
+    kept = []
+    packed = pack_groups([[1] * 300], [[[1] * 3] * 16])
+    total = packed.input_ids.numel()
+    inputs = [torch.randn(1, 2, total, 8, requires_grad=True) for _ in range(3)]
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: kept.append(x.numel()) or x, lambda x: x
+    ):
+        packed.layout.attend(0, *inputs, 0.3)
+    assert max(kept) == total * 2 * 8

@@ -17,6 +17,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from lydite.ops.group_attention import GroupSpans, available, group_attention
+
+PARTS_FROM = 512
+"""Keys that one call would copy for each prompt, completions times the prompt's tokens, from which
+on attention on a CPU is computed in parts (:mod:`lydite.ops.group_attention`). With fewer, calls
+cost more than copies.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class PackedGroups:
@@ -78,7 +86,29 @@ class GroupLayout:
             _block(completions, self._prompts.tokens, device) if sum(completions) else None
         )
         self._owners = torch.tensor(owners, dtype=torch.long, device=device)
-        self._mask = self._completion_mask() if self._completions is not None else None
+        copied = len(completions) * max(prompts) / len(prompts)
+        parts = device == "cpu" and copied >= PARTS_FROM and available()
+        self._spans = self._in_parts() if parts else None
+        self._mask: Tensor | None = None
+
+    def _in_parts(self) -> GroupSpans:
+        """Where prompts and the completions of each lie; owners count up."""
+        prompts, starts = self._prompts, 0
+        sizes = torch.zeros(len(prompts.lengths), dtype=torch.long)
+        own = self._completions
+        if own is not None:
+            sizes.index_add_(0, self._owners, own.lengths)
+        spans: list[list[slice]] = []
+        for lengths in (prompts.lengths, sizes):
+            ends = (lengths.cumsum(0) + starts).tolist()
+            begins = [starts, *ends[:-1]]
+            spans.append([slice(a, b) for a, b in zip(begins, ends, strict=True)])
+            starts = prompts.tokens
+        nothing = torch.zeros(0, dtype=torch.long)
+        if own is None:
+            return GroupSpans(spans[0], spans[1], nothing, nothing.bool(), nothing)
+        real = torch.arange(own.gather.shape[1]) < own.lengths[:, None]
+        return GroupSpans(spans[0], spans[1], own.gather + own.start, real, own.scatter)
 
     def _completion_mask(self) -> Tensor:
         """``[B, 1, Lc, Lp + Lc]``: True where a completion's query may look."""
@@ -101,8 +131,12 @@ class GroupLayout:
     ) -> Tensor:
         """See :class:`lydite.ops.layout.Layout`; the same for every layer."""
         del layer
-        repeat = query.shape[1] // key.shape[1]
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        if self._spans is not None and v.shape == k.shape:
+            return group_attention(q, k, v, self._spans, scaling)[None]
+        if self._mask is None and self._completions is not None:
+            self._mask = self._completion_mask()
+        repeat = query.shape[1] // key.shape[1]
         k_prompt, v_prompt = (self._pick(x, self._prompts, repeat) for x in (k, v))
         out = scaled_dot_product_attention(
             self._pick(q, self._prompts, 1), k_prompt, v_prompt, is_causal=True, scale=scaling
