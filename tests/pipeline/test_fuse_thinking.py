@@ -122,7 +122,7 @@ def test_modes_by_name() -> None:
     ("stage", "model", "reason"),
     [
         ({"think_share": 1.0, "task": "loose"}, {}, "think_share: 40 of 40 rows are to think"),
-        ({}, {"thinking": False}, "stages.fuse_thinking: model.thinking holds the switch"),
+        ({}, {"thinking": False}, "stages.fuse_thinking: model.thinking turns thinking off"),
         ({}, {"chat": False}, "stages.fuse_thinking: the switch is the chat template's"),
         ({}, {"vocabulary": small_runs.VOCABULARY}, "the tokenizer has no token for ' /"),
         ({"task": "train"}, {}, "tasks.train.worked: 20 of 20 problems have no worked"),
@@ -166,8 +166,21 @@ def test_the_shipped_recipe_in_small(tmp_path: Path) -> None:
         "model.init.num_hidden_layers=1",
         "evaluation.sampling.max_tokens=8",
         "tasks.heldout.generated.count=4",
-        *(f"tasks.{name}.generated.count=40" for name in ("base", "cold_start", "slow", "fast")),
+        *(
+            f"tasks.{name}.generated.count=40"
+            for name in (
+                "plain",
+                "word",
+                "other_word",
+                "cold_start",
+                "bare",
+                "slow",
+                "fast",
+                "hard",
+            )
+        ),
         "tasks.train.generated.count=8",
+        "tasks.queries.generated.count=8",
         *(f"stages.{n}.steps=2" for n in (0, 1, 2, 5)),
         *(f"stages.{n}.batch_size=8" for n in (0, 1, 4)),
         *(f"stages.{n}.prompts_per_step=2" for n in (2, 5)),

@@ -179,7 +179,7 @@ def _behind(written: str, completion: str, problem: str) -> str:
         if thought.strip():
             raise UserError(
                 f"problem {problem}: its worked solution thinks, and its prompt ends in an empty "
-                f"{OPEN}{CLOSE}; leave `thinking` (the task's and the model's) true or null"
+                f"{OPEN}{CLOSE}; set `thinking: true`, the model's or the task's"
             )
     return left.lstrip("\n") if written.endswith("\n") else left
 

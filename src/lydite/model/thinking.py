@@ -94,13 +94,15 @@ def add_switch(tokenizer: PreTrainedTokenizerBase, strip_history: bool = True) -
 
 
 def has_switch(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether ``enable_thinking=False``, and nothing else, ends the prompt in an empty block."""
+    """Whether ``enable_thinking=False`` ends the prompt in an empty block, and true does not. What
+    holds where neither is said differs from model to model.
+    """
     asked = [Message("user", "1")]
     closed = [
         _CLOSED.search(_render(tokenizer, asked, thinking)) is not None
-        for thinking in (False, True, None)
+        for thinking in (False, True)
     ]
-    return closed == [True, False, False]
+    return closed == [True, False]
 
 
 def prefilled(prompt: str) -> str:

@@ -83,8 +83,8 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
                 f"{where}: the switch is the chat template's, and prompts are plain text; set "
                 "model.chat_template and model.chat"
             )
-        if policy.thinking is not None:
-            raise UserError(f"{where}: model.thinking holds the switch at one side; leave it null")
+        if policy.thinking is False:
+            raise UserError(f"{where}: model.thinking turns thinking off; leave it null or true")
         tokenizer = copy.deepcopy(policy.tokenizer)
         add_switch(tokenizer, strip_history=self.history == "strip")
         return replace(policy, tokenizer=tokenizer)
