@@ -187,7 +187,8 @@ def _repeated(query: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
 def _padded(flat: Tensor, spans: GroupSpans) -> Tensor:
     """``[N, h, D]`` to ``[B, h, longest, D]``."""
     rows = flat.index_select(0, spans.gather.flatten())
-    return rows.unflatten(0, spans.gather.shape).transpose(1, 2)
+    found: Tensor = rows.unflatten(0, spans.gather.shape).transpose(1, 2)
+    return found
 
 
 def _flat(padded: Tensor, spans: GroupSpans) -> Tensor:
