@@ -45,6 +45,12 @@ def test_what_lies_outside_the_mask_does_not_matter():
     torch.testing.assert_close(found, row(-TWO, 0.0, 0.0), atol=1e-12, rtol=0)
 
 
+def test_what_a_teacher_holds_impossible_does_not_drown_the_rest():
+    """vLLM gives −9999 for a probability of 0."""
+    found = token_advantages(STUDENT, row(LN(1 / 4), -9999.0, LN(1 / 8)), torch.ones(1, 3))
+    torch.testing.assert_close(found, row(-TWO, -20.0, -2 * TWO), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("spec", ["grpo+token_mean", "dapo", "cispo", "dr_grpo"])
 def test_the_expected_gradient_is_that_of_the_exact_kl(spec):
     """Over a vocabulary of five, every token weighed by how often the student draws it."""

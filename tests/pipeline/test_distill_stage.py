@@ -191,7 +191,10 @@ def test_the_dry_run_shows_each_model(tmp_path: Path) -> None:
     assert all(check.mark is Mark.OK for check in found.values())
     assert {"model", "model of small", "memory", "memory of small"} <= found.keys()
     assert "KL to the model of rl" in found["distillation of exact"].text
-    assert found["memory"].text != found["memory of small"].text
+    beside = [name for name in found if any("a model beside" in x for x in found[name].lines)]
+    assert beside == ["memory of small"]
+    weights = found["memory"].lines[1].removeprefix("weights: ")
+    assert f"a model beside it: {weights}" in found["memory of small"].lines
 
 
 def test_a_teacher_with_a_short_context_is_one_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tiny_policy import tiny_model
 from lydite.config import UserError, validate
 from lydite.model.compute import flops_per_token
 from lydite.model.loading import load_policy
-from lydite.model.scoring import pad_whole
+from lydite.model.scoring import pad_whole, score
 from lydite.objective.objective import Objective
 from lydite.rollout.select import local_engine
 from lydite.rollout.teacher import LocalTeacher, check_same_tokens
@@ -202,6 +202,25 @@ def test_a_local_teacher_scores_as_the_learner_does_however_it_is_cut(tiny):
         for row, other in zip(rows, wanted, strict=True):
             assert row == pytest.approx(other, abs=1e-5)
     assert policy.model.training
+
+
+def test_a_local_teacher_runs_no_more_at_once_than_it_may(tiny, monkeypatch):
+    seen = []
+
+    def counted(policy, prompts, completions, temperature):
+        seen.append(sum(map(len, prompts)) + sum(len(c) for group in completions for c in group))
+        return score(policy, prompts, completions, temperature)
+
+    monkeypatch.setattr("lydite.rollout.teacher.score", counted)
+    policy, data = tiny(), batch()
+    prompts = [g.prompt_ids for g in data.groups]
+    completions = [[s.token_ids for s in g.sequences] for g in data.groups]
+    LocalTeacher(policy, budget=16).logprobs(prompts, completions)
+    # Prompts of 6, 3 and 4 tokens with completions of 5, 9, 1; 7, 2; 4, 6.
+    assert seen == [11, 16, 12, 14]
+    seen.clear()
+    LocalTeacher(policy).logprobs(prompts, completions)
+    assert seen == [47]
 
 
 def test_more_than_the_teachers_context_is_one_line(tiny):

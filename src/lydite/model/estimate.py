@@ -44,7 +44,8 @@ class Workload:
     ``cache_tokens`` is how many tokens rollout keeps keys and values of at once, ``train_tokens``
     the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference,
     ``refreshed`` whether that is renewed; ``critic`` is the kind of PPO's, if there is one;
-    ``copies`` of the trained weights are kept where sampling runs beside training.
+    ``copies`` of the trained weights are kept where sampling runs beside training; ``beside`` are
+    the bytes of another model that is not trained, such as a teacher.
     """
 
     cache_tokens: int
@@ -53,6 +54,7 @@ class Workload:
     refreshed: bool = False
     critic: Literal["model", "head"] | None = None
     copies: int = 0
+    beside: int = 0
 
     def __or__(self, other: Workload) -> Workload:
         """What both fit in, one after the other."""
@@ -63,6 +65,7 @@ class Workload:
             self.refreshed or other.refreshed,
             max(self.critic, other.critic, key=_CRITICS.index),
             max(self.copies, other.copies),
+            max(self.beside, other.beside),
         )
 
 
@@ -78,6 +81,7 @@ class MemoryEstimate:
     reference: int
     critic: int
     copies: int
+    beside: int
     cache: int
     activations: int
 
@@ -87,7 +91,8 @@ class MemoryEstimate:
         turns, unless sampling runs beside training, and so do the gradients and activations of
         policy and critic.
         """
-        resident = self.weights + self.gradients + self.optimizer + self.reference + self.critic
+        own = self.weights + self.gradients + self.optimizer + self.reference + self.critic
+        resident = own + self.beside
         if self.copies:
             return resident + self.copies + self.cache + self.activations
         return resident + max(self.cache, self.activations)
@@ -107,6 +112,7 @@ class MemoryEstimate:
             *([("reference model", _size(self.reference))] if self.reference else []),
             *([("critic and its AdamW", _size(self.critic))] if self.critic else []),
             *([("weights that sample", _size(self.copies))] if self.copies else []),
+            *([("a model beside it", _size(self.beside))] if self.beside else []),
             ("keys and values in rollout", _size(self.cache)),
             ("activations in training", _size(self.activations)),
             ("in all, at most", _size(self.total)),
@@ -142,6 +148,7 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
         reference=0 if not workload.reference else weights if config.lora is None else adapter,
         critic=_critic(model, workload.critic),
         copies=workload.copies * sum(count * size for count, size in trained),
+        beside=workload.beside,
         cache=workload.cache_tokens * cache_bytes_per_token(shape, dtype),
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing

@@ -11,6 +11,8 @@ from __future__ import annotations
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from lydite.objective.kl import log_ratio
+
 
 def token_advantages(
     student: Float[Tensor, "B T"],
@@ -21,13 +23,13 @@ def token_advantages(
 ) -> Float[Tensor, "B T"]:
     """``A_t = Σ_{s≥t} γ^{s−t}·(log π_T − log π)_s``, 0 outside the mask, without gradient.
 
-    Each token's term is held within ``±clip`` nats. With a ``discount`` γ of 0 a token answers for
-    itself alone, which is the gradient of the KL at each prefix; with 1 it also answers for where
-    it leads, which is that of the whole sequence's KL. A token that the student did not sample
-    (mask 0) has no term of its own.
+    Each token's term is held within ``±clip`` nats, and always within ±20. With a ``discount`` γ of
+    0 a token answers for itself alone, which is the gradient of the KL at each prefix; with 1 it
+    also answers for where it leads, which is that of the whole sequence's KL. A token that the
+    student did not sample (mask 0) has no term of its own.
     """
     live = mask.bool()
-    terms = (teacher - student).detach().masked_fill(~live, 0.0)
+    terms = log_ratio(teacher, student).detach().masked_fill(~live, 0.0)
     if clip is not None:
         terms = terms.clamp(-clip, clip)
     if discount == 0:

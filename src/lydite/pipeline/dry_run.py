@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial, reduce
 from operator import or_
@@ -277,7 +277,9 @@ def _memory(recipe: Recipe, config: ModelConfig) -> Finding:
     device = pick_device(recipe.device)
     models = recipe.models()
     loads = (
-        stage.workload(recipe.engine) for stage in recipe.stages if models[stage.name] == config
+        replace(stage.workload(recipe.engine), beside=_beside(stage, models, device))
+        for stage in recipe.stages
+        if models[stage.name] == config
     )
     work = reduce(or_, loads, Workload(0, 0))
     estimate = estimate_memory(config, work, device)
@@ -290,6 +292,13 @@ def _memory(recipe: Recipe, config: ModelConfig) -> Finding:
             "model.gradient_checkpointing=true, or a smaller tokens_per_micro_batch"
         )
     return f"about {estimate.total / 2**30:.2f} GiB on {device}", lines
+
+
+def _beside(stage: Stage, models: Mapping[str, ModelConfig], device: str) -> int:
+    """Bytes of the models that a stage holds beside its own."""
+    return sum(
+        estimate_memory(config, Workload(0, 0), device).weights for config in stage.beside(models)
+    )
 
 
 def _available(device: str) -> int | None:

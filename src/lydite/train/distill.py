@@ -22,6 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lydite.objective.distill import token_advantages
 from lydite.objective.group_filter import FILTERS
+from lydite.objective.kl import log_ratio
 from lydite.objective.objective import Objective
 from lydite.train.rl_config import RLConfig
 from lydite.types import Outcome, Problem, Teacher, TrainBatch, TrainGroup, Verdict
@@ -44,7 +45,9 @@ class DistillConfig(RLConfig):
     )
     coefficient: float = Field(1.0, gt=0, description="Weight of the KL to the teacher.")
     clip: float | None = Field(
-        None, gt=0, description="Bound on a token's log-ratio in nats; `sampled` only."
+        None,
+        gt=0,
+        description="Bound on a token's log-ratio in nats, 20 when null; `sampled` only.",
     )
     discount: float = Field(
         0.0,
@@ -152,7 +155,7 @@ class Tutor:
                 taught.append(replace(s, advantage=[base + a for a in own]))
             groups.append(TrainGroup(group.prompt_ids, taught))
         live = mask.bool()
-        gap = (student - teacher)[live]
+        gap = log_ratio(student, teacher)[live]
         figures = {"kl_teacher": float(gap.mean())}
         if clip is not None:
             figures["kl_clipped"] = float((gap.abs() > clip).double().mean())

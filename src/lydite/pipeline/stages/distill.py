@@ -14,7 +14,7 @@ from pydantic import Field
 from lydite.config import UserError
 from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
-from lydite.model.loading import load_frozen, load_prompting
+from lydite.model.loading import ModelConfig, load_frozen, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.pipeline.artifact import Artifact
@@ -62,6 +62,11 @@ class DistillStage(VerifiedStage, DistillConfig):
     @property
     def takes(self) -> tuple[str, ...]:
         return (self.teacher.stage,) if isinstance(self.teacher, StageTeacher) else ()
+
+    def beside(self, models: Mapping[str, ModelConfig]) -> tuple[ModelConfig, ...]:
+        if isinstance(self.teacher, StageTeacher):
+            return (models[self.teacher.stage].model_copy(update={"lora": None}),)
+        return (self.teacher.settings,) if isinstance(self.teacher, ModelTeacher) else ()
 
     def check(self, earlier: Sequence[Stage]) -> None:
         if isinstance(self.teacher, StageTeacher):

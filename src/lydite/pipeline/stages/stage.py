@@ -127,6 +127,12 @@ class Stage(Config):
         """Earlier stages (`model`: the recipe's) whose models it works with beside its own."""
         return ()
 
+    def beside(self, models: Mapping[str, ModelConfig]) -> tuple[ModelConfig, ...]:
+        """Models that it holds in memory beside its own and does not train; ``models`` are those
+        that the stages' own descend from.
+        """
+        return ()
+
     def check_models(self, policy: Policy, others: Mapping[str, Policy]) -> None:
         """Whether the model it works on goes with those that it takes, by name. None of them may
         have weights. Raises ``UserError``.
