@@ -145,6 +145,14 @@ def test_eval_by_a_recipe_repeats_the_score_of_the_run(
     assert [a.completion for a in mine] == [a.completion for a in theirs]
 
 
+def test_eval_tells_whether_a_model_obeys(cli: Any, finished: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "test.jsonl", PROBLEMS)
+    asked = ["--tasks", "test.jsonl", "--max-tokens", 6, "--thinking", "unflagged"]
+    result = cli("eval", finished / "model", *asked)
+    assert result.exit_code == 0, (result.stderr, result.exception)
+    assert "obeys" in result.stdout and "test.unflagged" in result.stdout
+
+
 def test_eval_of_two_files_of_one_name(cli: Any, finished: Path, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -164,6 +172,8 @@ def test_eval_of_two_files_of_one_name(cli: Any, finished: Path, tmp_path: Path)
         (["--tasks", "test.jsonl", "--prompt", "Body"], "Body"),
         (["--tasks", "test.jsonl", "--max-tokens", "500"], "max_tokens"),
         (["--tasks", "nothing", "--recipe", "recipe.yaml"], "has no task 'nothing'"),
+        (["--tasks", "test.jsonl", "--thinking", "on"], "--thinking: no mode 'on'; one of both"),
+        (["--tasks", "test.jsonl", "--thinking", "both"], "has no switch enable_thinking"),
         (["--tasks", "test.jsonl", "--output", "out.csv"], "--output out.csv: give a .parquet"),
         (["--tasks", "test.jsonl", "--output", "gone/out.parquet"], "in a folder that exists"),
     ],
