@@ -142,6 +142,9 @@ def test_the_stages_and_filters_that_the_docs_list_are_all_there_are() -> None:
     assert set(re.findall(r"^\| `(\w+)`", pairs, re.MULTILINE)) == sources
     page += (ROOT / "docs" / "distillation.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    for block in blocks:
-        validate(Recipe, {"model": {"path": "some/model"}, **yaml.safe_load(block)})
+    for values in map(yaml.safe_load, blocks):
+        if isinstance(values, dict):
+            validate(Recipe, {"model": {"path": "some/model"}, **values})
+        else:  # Stages to add to a recipe, which names others of it.
+            assert {stage["kind"] for stage in values} <= set(kinds)
     assert blocks
