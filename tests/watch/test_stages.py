@@ -82,6 +82,8 @@ def test_the_screen_shows_it_where_readability_was_measured() -> None:
         return console.file.getvalue()
 
     assert "sums, stage by stage" in shown(run()) and "well-formed" in shown(run())
+    table = shown(run()).partition("sums, stage by stage")[2]
+    assert "80.0% [70.0, 90.0]" in table  # unbroken, in 80 columns
     plain = [measured("rl", 0, 4), measured("rl", 2, 8)]
     assert "stage by stage" not in shown(folded([*plain]))
 

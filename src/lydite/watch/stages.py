@@ -72,10 +72,10 @@ def stage_tables(progress: RunProgress) -> list[Table]:
             title=Text(f"{task}, stage by stage"), title_justify="left", title_style="bold",
             box=box.SIMPLE_HEAD,
         )  # fmt: skip
-        # The change stands in the table of scores.
-        kept = [i for i, head in enumerate(heads) if head != "change"]
+        # The change stands in the table of scores, and 80 columns do not hold all the others.
+        kept = [i for i, head in enumerate(heads) if head not in ("change", "cut off")]
         for i in kept:
-            table.add_column(heads[i], justify="left" if i == 0 else "right")
+            table.add_column(heads[i], justify="left" if i == 0 else "right", no_wrap=i == 1)
         for line in lines:
             table.add_row(*(Text(line[i]) for i in kept))
         tables.append(table)
