@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from lydite.config import Config, UserError
+from lydite.model.adapters import merge, with_adapter
 from lydite.model.attention import NAME
 from lydite.model.policy import Policy
 from lydite.model.probe import attention_window, why_not_flat
@@ -36,6 +37,12 @@ class LoraConfig(Config):
     targets: str | list[str] = Field(
         "all-linear",
         description="Module names to adapt, or `all-linear`: every linear layer but the head.",
+    )
+    save: Literal["merged", "adapter"] = Field(
+        "merged",
+        description="What a stage leaves: a plain model with the adapters merged into its weights, "
+        "or the adapters alone in PEFT's format, which go on the model that the stage started "
+        "from.",
     )
 
 
@@ -118,6 +125,11 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
         UserError: whatever is wrong with the path, the settings or the files, in one line.
     """
     source = find_source(config.path)
+    if config.lora is not None and config.lora.save == "adapter" and source.fresh:
+        raise UserError(
+            "model.lora.save: adapters go on a model that is on disk, and this one is new; use "
+            "save: merged, or train and save it first"
+        )
     tokenizer = load_tokenizer(config, source)
     shape = model_shape(config, source, tokenizer)
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +145,10 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
             _checkpoint(model)
         if config.lora is not None:
             model = add_lora(model, config.lora)
-    return _policy(config, model, tokenizer, reason)
+    policy = _policy(config, model, tokenizer, reason)
+    if config.lora is not None and config.lora.save == "adapter":
+        policy.adapter_on = config.path
+    return policy
 
 
 def load_frozen(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Policy:
@@ -217,8 +232,10 @@ def load_tokenizer(config: ModelConfig, source: Source) -> Tokenizer:
         )
     else:
         tokenizer = reading(
-            source.location,
-            lambda: AutoTokenizer.from_pretrained(source.location, **source.arguments),
+            source.tokenizer,
+            lambda: AutoTokenizer.from_pretrained(
+                source.tokenizer, **({} if source.adapters else source.arguments)
+            ),
         )
     if tokenizer.eos_token_id is None:
         raise UserError(
@@ -270,6 +287,16 @@ def weight_dtype(config: ModelConfig, source: Source, device: str) -> torch.dtyp
 
 
 def _load_weights(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The plain model, with what adapters of its own it has merged into its weights."""
+    model = _load_plain(source, shape, dtype)
+    for folder in source.adapters:
+        # What a new model is filled with must not move the noise that new adapters begin with.
+        with quiet(), torch.random.fork_rng(devices=[]):
+            model = merge(with_adapter(model, folder))
+    return model
+
+
+def _load_plain(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
     if source.fresh:
         fresh: PreTrainedModel = reading(
             source.location, lambda: AutoModelForCausalLM.from_config(shape, dtype=dtype)

@@ -24,7 +24,8 @@ class Policy:
     ``end_id`` is the one of them that training examples end with (the tokenizer's end-of-text token
     when ``None``). ``chat`` says whether prompts go through the chat template, ``thinking`` is its
     ``enable_thinking`` (``None``: not passed). ``flat`` says whether the model runs on flat tokens;
-    one that does not needs padding, and ``not_flat`` says why.
+    one that does not needs padding, and ``not_flat`` says why. ``adapter_on`` is the path of the
+    model beneath where adapters are saved alone, empty where they are merged.
     """
 
     model: PreTrainedModel
@@ -36,6 +37,7 @@ class Policy:
     thinking: bool | None = None
     flat: bool = True
     not_flat: str = ""
+    adapter_on: str = ""
 
     @property
     def head(self) -> tuple[Tensor, Tensor | None]:

@@ -8,14 +8,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig
 
 from lydite.config import UserError
+from lydite.model.adapters import merged, write_adapter
 from lydite.model.policy import Policy
 from lydite.model.reference import has_adapter
 from lydite.model.scorer import Scorer
@@ -27,8 +26,8 @@ def save_policy(policy: Policy, folder: Path) -> None:
     there.
 
     Everything is written and synced beside ``folder`` first and renamed into place, so that
-    ``folder`` never holds half a model. LoRA adapters are merged into a copy; the policy itself is
-    left as it is.
+    ``folder`` never holds half a model. LoRA adapters are merged into a copy, or where the policy
+    says so saved alone; the policy itself is left as it is.
 
     Raises:
         UserError: the disk is full or the place cannot be written.
@@ -108,6 +107,12 @@ def _whole(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def _write(policy: Policy, folder: Path, shard_bytes: int | None = None) -> None:
+    if policy.adapter_on:
+        write_adapter(policy.model, folder, policy.adapter_on)
+        with quiet():
+            policy.tokenizer.save_pretrained(folder)
+        _sync_all(folder)
+        return
     model = merged(policy.model) if has_adapter(policy.model) else policy.model
     generation = model.generation_config
     with quiet():
@@ -137,34 +142,6 @@ def _generation(policy: Policy) -> GenerationConfig:
         pad_token_id=tokenizer.pad_token_id,
         do_sample=True,
     )
-
-
-def merged(model: PreTrainedModel) -> PreTrainedModel:
-    """A plain model with the adapters added to its weights; shares every tensor that no adapter
-    touches.
-    """
-    base = model.get_base_model()  # type: ignore[operator]
-    assert isinstance(base, PreTrainedModel)
-    state: dict[str, Tensor] = {}
-    with torch.no_grad():
-        for name, tensor in base.state_dict().items():
-            if ".lora_" not in name:
-                state[name.replace(".base_layer.", ".")] = tensor
-        for name, layer in base.named_modules():
-            if hasattr(layer, "get_delta_weight"):
-                _add_deltas(layer, f"{name}.weight", state)
-    with torch.device("meta"):
-        plain = type(base)(base.config)
-    plain.load_state_dict(state, assign=True)
-    plain.tie_weights()
-    return plain
-
-
-def _add_deltas(layer: nn.Module, key: str, state: dict[str, Tensor]) -> None:
-    adapted: Any = layer
-    for adapter in adapted.active_adapters:
-        delta = adapted.get_delta_weight(adapter)
-        state[key] = (state[key].float() + delta.float()).to(state[key].dtype)
 
 
 def _replace(temporary: Path, folder: Path) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,13 +36,26 @@ SMALL: dict[str, Any] = {
 }
 
 
+ADAPTER, BASE = "adapter_config.json", "lydite_base.json"
+"""In a folder of adapters: PEFT's settings, and which model they go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``location`` is the folder, hub id or model type; ``gguf`` a file's name in the folder."""
+    """``location`` is the folder, hub id or model type; ``gguf`` a file's name in the folder.
+    ``adapters`` are folders of LoRA adapters that go on it, in order.
+    """
 
     location: str
     gguf: str | None = None
     fresh: bool = False
+    adapters: tuple[str, ...] = ()
+
+    @property
+    def tokenizer(self) -> str:
+        """Where the tokenizer is: with the last adapter that brings one, or with the model."""
+        own = [each for each in self.adapters if (Path(each) / "tokenizer_config.json").is_file()]
+        return own[-1] if own else self.location
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -58,6 +72,9 @@ def find_source(path: str) -> Source:
         if not file.is_file():
             raise UserError(f"model.path: no file {path}")
         return Source(str(file.parent), gguf=file.name)
+    if (file / ADAPTER).is_file() and not (file / "config.json").is_file():
+        below = find_source(_base_of(file))
+        return replace(below, adapters=(*below.adapters, str(file)))
     if file.is_dir():
         if not (file / "config.json").is_file():
             inside = file / "model"
@@ -71,6 +88,31 @@ def find_source(path: str) -> Source:
     if path.startswith((".", "/", "~", "package:")) or path.count("/") > 1:
         raise UserError(f"model.path: no folder {path}")
     return Source(path)
+
+
+def _base_of(folder: Path) -> str:
+    """The model that a folder of adapters goes on: one that lies to it as when it was written, or
+    else where it lay.
+
+    Raises:
+        UserError: it is not said, or not there.
+    """
+    file = folder / BASE if (folder / BASE).is_file() else folder / ADAPTER
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        base, within = record.get("path") or record["base_model_name_or_path"], record.get("within")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"model.path: {file} does not say which model it goes on") from error
+    for near in (p / name for p in folder.resolve().parents for name in within or ()):
+        if (near / "config.json").is_file() or (near / ADAPTER).is_file():
+            return str(near)
+    if not isinstance(base, str) or (base.startswith("/") and not Path(base).exists()):
+        raise UserError(
+            f"model.path: {folder} holds adapters, and the model they go on is not at {base}; move "
+            f"it back, or write its place as base_model_name_or_path into {folder / ADAPTER}"
+            + (f" and delete {folder / BASE}" if file.name == BASE else "")
+        )
+    return base
 
 
 def _architecture_name(name: str) -> str:

@@ -17,6 +17,7 @@ from lydite.pipeline.stages.distill import DistillStage
 from lydite.pipeline.stages.evaluate import EvaluateStage
 from lydite.pipeline.stages.export import ExportStage
 from lydite.pipeline.stages.fuse_thinking import FuseThinkingStage
+from lydite.pipeline.stages.merge_lora import MergeLoraStage
 from lydite.pipeline.stages.preference import PreferenceStage
 from lydite.pipeline.stages.pretrain import PretrainStage
 from lydite.pipeline.stages.rejection import RejectionSamplingStage
@@ -41,7 +42,8 @@ AnyStage = Annotated[
     | FuseThinkingStage
     | PretrainStage
     | EvaluateStage
-    | ExportStage,
+    | ExportStage
+    | MergeLoraStage,
     Field(discriminator="kind"),
 ]
 """Every kind of stage, by its ``kind``."""

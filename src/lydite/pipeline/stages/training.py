@@ -13,6 +13,20 @@ from lydite.train.loop import Trainer, run_steps
 from lydite.types import Engine
 
 
+def held_out_of(at: At, policy: Policy, engine: Engine | None = None) -> HeldOut:
+    """The recipe's held-out tasks, for this policy."""
+    evaluation = at.recipe.evaluation
+    tasks = {name: at.tasks[name].fingerprint for name in evaluation.tasks}
+    return HeldOut(
+        evaluation,
+        {name: at.problems(name) for name in evaluation.tasks},
+        policy,
+        engine or at.engine(policy),
+        at.judge,
+        basis_of(evaluation, at.recipe.verifier, policy, tasks),
+    )
+
+
 def train(
     at: At, kind: str, trainer: Trainer, policy: Policy, engine: Engine, during: bool = True
 ) -> Artifact:
@@ -21,19 +35,7 @@ def train(
     """
     at.started(kind, trainer.total)
     evaluation = at.recipe.evaluation
-    held_out = HeldOut(
-        evaluation,
-        {name: at.problems(name) for name in evaluation.tasks},
-        policy,
-        engine,
-        at.judge,
-        basis_of(
-            evaluation,
-            at.recipe.verifier,
-            policy,
-            {name: at.tasks[name].fingerprint for name in evaluation.tasks},
-        ),
-    )
+    held_out = held_out_of(at, policy, engine)
 
     def measure(step: int) -> None:
         last = step == trainer.total or trainer.finished
