@@ -1,0 +1,205 @@
+"""The code that runs on a GPU, on one that is pretended (see ``pretended_gpu``) and, where there is
+one, on a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from pretended_gpu import GPU, PretendedGpu, move
+from small_runs import MODEL, recipe, rl_stage, sft_stage, write
+
+from lydite.model.loading import LoraConfig, ModelConfig, load_policy
+from lydite.model.scoring import score
+from lydite.objective.aggregate import Counts
+from lydite.objective.objective import Objective
+from lydite.pipeline.recipe import load_recipe
+from lydite.pipeline.runner import run_recipe
+from lydite.rollout.detached import DetachedLocalEngine
+from lydite.rollout.select import local_engine
+from lydite.train.learner import Learner, UpdateConfig
+from lydite.train.optimizer import OptimizerConfig
+from lydite.types import Request, SamplingParams, TrainBatch, TrainGroup, TrainSequence
+from lydite.watch.events import StepDone, read_events
+
+real = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+DEVICES = ["pretended", pytest.param("cuda", marks=real)]
+PROMPTS = [(3, 4, 5), (6, 7)]
+COMPLETIONS = [[(8, 9), (10, 11, 12), (3,)], [(4, 5, 6, 7)]]
+
+
+def plain(**changes):
+    return load_policy(ModelConfig(**MODEL, **changes))
+
+
+@pytest.fixture
+def on():
+    """A policy on a device, and what has to be open while it is used."""
+
+    def make(device, **changes):
+        policy = plain(**changes)
+        if device == "pretended":
+            move(policy.model)
+            return policy, PretendedGpu()
+        policy.model.to("cuda")
+        return policy, contextlib.nullcontext()
+
+    return make
+
+
+def on_host(tensor):
+    return getattr(tensor, "held", tensor).detach().cpu()
+
+
+def test_a_mix_of_devices_fails_as_it_would():
+    """Else the tests below would say nothing."""
+    with PretendedGpu() as gpu:
+        here, there = torch.arange(3.0), torch.arange(3.0).to(GPU)
+        assert there.device == GPU and torch.tensor([1.0, 2.0], device=GPU).tolist() == [1.0, 2.0]
+        for wrong in (
+            lambda: here + there,
+            lambda: there[here.long()],
+            lambda: torch.cat([here, there]),
+        ):
+            with pytest.raises((AssertionError, RuntimeError)):
+                wrong()
+        assert (there + 1).sum().item() == 6 and (2.0 * there).cpu().tolist() == [0, 2, 4]
+        assert there[there > 0].shape == (2,)
+    assert gpu.reads == {"a tensor": 2, "a number": 1, "where true": 1}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9, "stop": ("A",)}])
+def test_an_engine_samples_what_it_samples_on_the_cpu(device, flat, sampling, on):
+    requests = [
+        Request(n, (3, 4 + i), 3, SamplingParams(12, **sampling)) for i, n in enumerate("abc")
+    ]
+    policies = plain(), on(device)
+    for policy in (policies[0], policies[1][0]):
+        policy.flat = flat
+        if not flat:
+            policy.model.set_attn_implementation("sdpa")
+    wanted = local_engine(policies[0]).generate(requests)
+    with policies[1][1]:
+        found = local_engine(policies[1][0]).generate(requests)
+    pairs = list(zip(chain(*wanted), chain(*found), strict=True))
+    same = [(ours, theirs) for ours, theirs in pairs if ours.token_ids == theirs.token_ids]
+    # Rounding differs between devices, and may tip a draw now and then.
+    assert len(same) >= 0.8 * len(pairs)
+    for ours, theirs in same:
+        assert theirs.logprobs == pytest.approx(ours.logprobs, abs=1e-4)
+
+
+def test_a_token_costs_one_read_of_the_device(on):
+    """A read is a wait, and there is one in each step: which of the tokens end their completion."""
+    policy, gpu = on("pretended")
+    policy.stop_ids = frozenset()
+    requests = [Request(n, (3, 4 + i), 3, SamplingParams(9)) for i, n in enumerate("ab")]
+    with gpu:
+        local_engine(policy).generate(requests)
+    at_the_end = 3  # tokens, log-probabilities, and whether they are finite
+    assert gpu.reads == {"a tensor": 9 + at_the_end}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lora", [None, LoraConfig(rank=2)])
+def test_log_probabilities_are_those_of_the_cpu(device, lora, on):
+    wanted, entropy = score(plain(lora=lora), PROMPTS, COMPLETIONS, 0.7)
+    policy, opened = on(device, lora=lora)
+    with opened, torch.no_grad():
+        found, other = score(policy, PROMPTS, COMPLETIONS, 0.7)
+    torch.testing.assert_close(on_host(found), wanted.detach(), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(on_host(other), entropy.detach(), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "objective", ["grpo", "dapo+tis", "gspo", "grpo+kl", "cispo+icepop", "dr_grpo", "sapo", "gmpo"]
+)
+def test_a_loss_is_that_of_the_cpu(device, objective):
+    built = Objective.parse(objective).with_limit(8)
+    generator = torch.Generator().manual_seed(0)
+    shape = (3, 4)
+    policy, old, behaviour, reference, entropy = (
+        torch.randn(shape, generator=generator) * 0.1 - 1.0 for _ in range(5)
+    )
+    mask = torch.tensor([[1.0, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    given = {
+        "policy": policy, "old": old, "behaviour": behaviour, "reference": reference,
+        "advantages": torch.tensor([1.0, -0.5, 0.25]), "mask": mask, "entropy": entropy,
+        "prompt_tokens": torch.tensor([6, 6, 1]),
+    }  # fmt: skip
+    counts = Counts(tokens=7, sequences=3, prompts=2)
+    wanted, figures = built.loss(**given, counts=counts)
+    opened = PretendedGpu() if device == "pretended" else contextlib.nullcontext()
+    with opened:
+        place = GPU if device == "pretended" else "cuda"
+        there = {name: tensor.to(place) for name, tensor in given.items()}
+        found, metrics = built.loss(**there, counts=counts)
+        measured = metrics.cpu().means()
+    assert float(on_host(found)) == pytest.approx(float(wanted), rel=1e-5)
+    assert measured == pytest.approx(figures.means(), rel=1e-4, abs=1e-6)
+
+
+@real
+def test_weights_that_sample_ahead_stay_on_the_device(on):
+    engine = DetachedLocalEngine(on("cuda")[0])
+    kept = engine.snapshot()
+    engine.restore(kept, 3)
+    assert {tensor.device.type for tensor in kept.values()} == {"cuda"}
+    (group,) = engine.generate([Request("a", (3, 4), 2, SamplingParams(4))])
+    assert group[0].versions == (3, 3)
+
+
+def batch():
+    groups = [
+        TrainGroup(prompt, [TrainSequence(c, (1,) * len(c), (-1.0,) * len(c), 1.0 - i)
+                            for i, c in enumerate(group)])
+        for prompt, group in zip(PROMPTS, COMPLETIONS, strict=True)
+    ]  # fmt: skip
+    return TrainBatch(groups)
+
+
+@real
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_update_on_a_gpu_is_that_of_the_cpu(dtype):
+    updates = []
+    for device in ("cpu", "cuda"):
+        policy = plain()
+        policy.model.to(device=device, dtype=dtype)
+        learner = Learner(policy, OptimizerConfig(lr=0.01), UpdateConfig(minibatches=2))
+        metrics = learner.update(batch(), Objective.parse("dapo").with_limit(8), (0, 2))
+        updates.append((metrics, {n: t.float().cpu() for n, t in learner.state_tensors().items()}))
+    loose = 1e-4 if dtype == torch.float32 else 5e-2
+    assert updates[1][0]["loss"] == pytest.approx(updates[0][0]["loss"], rel=loose, abs=loose)
+    assert updates[1][0]["grad_norm"] == pytest.approx(updates[0][0]["grad_norm"], rel=10 * loose)
+
+
+@real
+def test_a_run_on_a_gpu_resumes_to_the_bit(tmp_path: Path):
+    """Same device, same program: as on the CPU. Interrupted by an error after its third step."""
+    values = recipe(
+        [sft_stage(steps=2), rl_stage(steps=5, staleness=1, objective="grpo+tis")], tmp_path
+    )
+    values |= {"device": "cuda", "checkpoint": {"every": 1}}
+    file = write(values, tmp_path / "recipe.yaml")
+    whole = run_recipe(load_recipe(file), tmp_path / "whole")
+
+    class Stop(Exception):
+        pass
+
+    def stop(event):
+        if isinstance(event, StepDone) and (event.stage, event.step) == ("rl", 3):
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_recipe(load_recipe(file), tmp_path / "again", listeners=[stop])
+    again = run_recipe(load_recipe(file), tmp_path / "again")
+    saved = [run.model / "model.safetensors" for run in (whole, again)]
+    assert saved[0].read_bytes() == saved[1].read_bytes()
+    assert len(read_events(tmp_path / "again/events.jsonl")) > 5
