@@ -5,8 +5,9 @@
 
 For each seed: `r1_tiny`; `r1_zero_tiny` from the base that `r1_tiny` trained with that seed, which
 is the same; and the control, `r1_zero_tiny` with a base that never saw the kind of problem `add`.
-A run that is already there is read, not repeated. Intervals are over seeds: mean and Student's t,
-95%; "change" is of the same problems, in pairs, over all seeds together.
+A run that is already there is read, not repeated. Figures are means over the seeds, in brackets the
+lowest and the highest. "change" is from what the stage started with to what it left, in points of
+accuracy, with a 95% interval over the seeds (Student's t).
 """
 
 from __future__ import annotations
@@ -81,27 +82,41 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def said(name: str, values: Sequence[float]) -> str:
-    """Percent for shares, else the number, with the half-width."""
-    middle, half = interval(values)
-    if name in ("length", "reward"):
-        return f"{middle:.2f} ± {half:.2f}" if len(values) > 1 else f"{middle:.2f}"
-    return f"{middle:.1%} ± {half:.1%}" if len(values) > 1 else f"{middle:.1%}"
+    """The mean, and the lowest and the highest; shares in percent."""
+
+    def one(value: float) -> str:
+        return f"{value:.2f}" if name in ("length", "reward") else f"{100 * value:.0f}%"
+
+    middle, low, high = (one(value) for value in (mean(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def changed(rows: Sequence[tuple[Evaluated, Evaluated | None]]) -> str:
+    """Accuracy less that of the start, in points."""
+    steps = [after.avg - before.avg for after, before in rows if before is not None]
+    if not steps:
+        return "-"
+    middle, half = (100 * value for value in interval(steps))
+    return f"{middle:+.0f}" if math.isnan(half) else f"{middle:+.0f} ± {half:.0f}"
 
 
 def table(runs: Mapping[int, RunProgress], task: str) -> str:
     """A row per stage, over the seeds."""
-    found: dict[str, list[dict[str, float]]] = {}
+    found: dict[str, list[tuple[Evaluated, Evaluated | None]]] = {}
     for progress in runs.values():
-        for stage, event, _ in stage_rows(progress, task):
-            found.setdefault(stage, []).append(figures(event))
-    names = [n for n in FIGURES if any(n in row for rows in found.values() for row in rows)]
-    lines = [["stage", *(name.replace("_", "-") for name in names)], ["---"] * (len(names) + 1)]
+        for stage, event, before in stage_rows(progress, task):
+            found.setdefault(stage, []).append((event, before))
+    every = [figures(event) for rows in found.values() for event, _ in rows]
+    names = [name for name in FIGURES if any(name in each for each in every)]
+    heads = ["stage", "accuracy", "change", *(name.replace("_", "-") for name in names[1:])]
+    lines = [heads, ["---"] * len(heads)]
     for stage, rows in found.items():
         cells = []
         for name in names:
-            values = [row[name] for row in rows if math.isfinite(row.get(name, math.nan))]
-            cells.append(said(name, values) if values else "-")
-        lines.append([stage, *cells])
+            values = [figures(event).get(name, math.nan) for event, _ in rows]
+            finite = [value for value in values if math.isfinite(value)]
+            cells.append(said(name, finite) if finite else "-")
+        lines.append([stage, cells[0], changed(rows), *cells[1:]])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
