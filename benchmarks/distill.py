@@ -1,4 +1,4 @@
-"""One teacher, three students at equal compute, over several seeds: Markdown tables.
+"""One teacher, several students at equal compute, over several seeds: Markdown tables.
 
     python benchmarks/distill.py                         # seeds 11 to 13, one after another
     python benchmarks/distill.py --seeds 1 2 --out runs/mine
@@ -6,7 +6,7 @@
 
 A run that is already there is read, not repeated. A student costs what its own stages did:
 sampling, the teacher's passes and updates, in FLOPs (two for each weight and token forward, four
-backward); not what made the teacher and the common start. Intervals are Student's t over seeds.
+backward); not what made the teacher and the start. Intervals are Student's t over seeds.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ STUDENTS: Mapping[str, tuple[str, ...]] = {
     "imitation": ("sample", "imitation"),
     "on_policy": ("on_policy",),
     "rl_alone": ("rl_alone",),
+    "then_on_policy": ("then_on_policy",),
+    "then_rl": ("then_rl",),
 }
 """Each student's stages, the last of which leaves it."""
 LABELS = {
     "imitation": "imitates verified answers",
     "on_policy": "on-policy distillation",
     "rl_alone": "RL alone",
+    "then_on_policy": "imitation, then on-policy",
+    "then_rl": "imitation, then RL",
 }
+BESIDE = {"imitation": "rl_alone", "on_policy": "rl_alone", "then_on_policy": "then_rl"}
+"""The student by RL, from the same start, that another is set beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,8 @@ def tables(runs: Mapping[int, Sequence[Event]]) -> str:
         name: {seed: student_of(events, stages) for seed, events in runs.items()}
         for name, stages in STUDENTS.items()
     }
-    alone = found["rl_alone"]
     lines = [
-        "| | "
-        + " | ".join(f"seed {seed}" for seed in runs)
-        + " | mean | beside RL alone | FLOPs |",
+        "| | " + " | ".join(f"seed {seed}" for seed in runs) + " | mean | beside RL | FLOPs |",
         "| --- |" + " --- |" * (len(runs) + 3),
     ]
     for stage, label in (("teacher", "the teacher"), ("start", "the students' start")):
@@ -107,16 +110,22 @@ def tables(runs: Mapping[int, Sequence[Event]]) -> str:
             lines.append(_row(label, scores, None, None))
     for name, students in found.items():
         scores = {seed: student.accuracy for seed, student in students.items()}
-        beside = {seed: scores[seed] - alone[seed].accuracy for seed in runs}
         cost = sum(s.flops for s in students.values()) / len(students)
-        lines.append(_row(LABELS[name], scores, None if name == "rl_alone" else beside, cost))
-    lines += ["", "| FLOPs until a student first had | " + " | ".join(LABELS.values()) + " |",
-              "| --- |" + " --- |" * len(LABELS)]  # fmt: skip
+        rival = found[BESIDE[name]] if name in BESIDE else None
+        beside = (
+            {seed: scores[seed] - rival[seed].accuracy for seed in runs}
+            if rival is not None
+            else None
+        )
+        lines.append(_row(LABELS[name], scores, beside, cost))
+    names = [name for name in LABELS if "rl_alone" in (name, BESIDE.get(name))]
+    lines += ["", "| FLOPs until first | " + " | ".join(LABELS[name] for name in names) + " |",
+              "| --- |" + " --- |" * len(names)]  # fmt: skip
     for seed in runs:
-        goal = alone[seed].accuracy
-        costs = [found[name][seed].cost_of(goal) for name in LABELS]
+        goal = found["rl_alone"][seed].accuracy
+        costs = [found[name][seed].cost_of(goal) for name in names]
         shown = [f"{cost / 1e9:.0f} G" if cost is not None else "never" for cost in costs]
-        lines.append(f"| seed {seed}: RL alone's last {goal:.1%} | " + " | ".join(shown) + " |")
+        lines.append(f"| seed {seed}: {goal:.1%}, RL alone's last | " + " | ".join(shown) + " |")
     return "\n".join(lines)
 
 
@@ -145,7 +154,8 @@ def with_teacher(recipe: Recipe, folder: Path) -> Recipe:
     for name in ("base", "cold_start", "teacher"):
         del stages[name]
     stages["sample"] |= {"start_from": None, "model": {"path": str(folder), "dtype": "float32"}}
-    stages["on_policy"]["teacher"] = {"kind": "model", "path": str(folder), "dtype": "float32"}
+    for name in ("on_policy", "then_on_policy"):
+        stages[name]["teacher"] = {"kind": "model", "path": str(folder), "dtype": "float32"}
     return validate(Recipe, {**values, "stages": list(stages.values())})
 
 

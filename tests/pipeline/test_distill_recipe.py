@@ -21,7 +21,7 @@ def test_the_recipe_that_ships_works_in_small(
 ) -> None:
     steps = {name: index for index, name in enumerate(
         ("base", "cold_start", "teacher", "small_base", "start", "sample", "imitation",
-         "on_policy", "rl_alone"))}  # fmt: skip
+         "on_policy", "rl_alone", "then_on_policy", "then_rl"))}  # fmt: skip
     small = [
         *(f"{place}.init={{hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2}}"
           for place in ("model", f"stages.{steps['small_base']}.model")),
@@ -30,7 +30,7 @@ def test_the_recipe_that_ships_works_in_small(
         *(f"stages.{at}.steps=1" for name, at in steps.items()
           if name not in ("sample", "imitation")),
         *(f"stages.{steps[name]}.prompts_per_step=2"
-          for name in ("teacher", "on_policy", "rl_alone")),
+          for name in ("teacher", "on_policy", "rl_alone", "then_on_policy", "then_rl")),
         f"stages.{steps['imitation']}.epochs=1",
         f"stages.{steps['sample']}.filters={LOOSE}",
     ]  # fmt: skip
