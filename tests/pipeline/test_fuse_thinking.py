@@ -12,12 +12,13 @@ import small_runs
 from transformers import AutoTokenizer
 
 from lydite.config import UserError, validate
-from lydite.model.loading import ModelConfig
+from lydite.model.loading import ModelConfig, load_prompting
 from lydite.pipeline.catalogue import find_recipe
 from lydite.pipeline.dry_run import Mark, check_recipe
 from lydite.pipeline.evaluation import describe, evaluate_model, load_measurement, modes_of
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
+from lydite.types import Message, Problem
 from lydite.watch.events import Evaluated, Warned, read_events
 from lydite.watch.samples import read_samples
 
@@ -197,3 +198,40 @@ def test_the_shipped_recipe_in_small(tmp_path: Path) -> None:
     ]  # fmt: skip
     finished = run_recipe(made, tmp_path / "run")
     assert [len(stage.scores) for stage in finished.stages] == [6, 6, 6, 0, 6, 6]
+
+
+def test_a_model_that_cannot_have_the_switch_is_refused_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    """Though the rows to fuse are not there yet."""
+    sample = {
+        "kind": "rejection_sampling",
+        "name": "sample",
+        "samples": 1,
+        "sampling": {"max_tokens": 6},
+        "filters": {"correct": False, "cut_off": False},
+    }
+    stages = [small_runs.sft_stage(), sample, {**FUSE, "task": "kept"}]
+    values = small_runs.recipe(stages, tmp_path)
+    values["tasks"]["kept"] = {"from_stage": "sample"}
+    with pytest.raises(UserError, match=r"stages\.fuse_thinking, the switch: the tokenizer has no"):
+        run_recipe(validate(Recipe, values), tmp_path / "run")
+    assert not (tmp_path / "run/stages/sft/artifact.json").exists()
+    checks = check_recipe(validate(Recipe, values), tmp_path / "other")
+    failed = [check for check in checks if check.mark is Mark.FAILED]
+    assert [check.name for check in failed] == ["models of fuse_thinking"]
+
+
+def test_a_part_of_the_rows_fits_whatever_the_others_are(tmp_path: Path) -> None:
+    """Large tasks are tried slice by slice, and a slice may be without any thought."""
+    made = recipe(tmp_path, FUSE)
+    policy = load_prompting(made.model)
+    turns = (Message("user", "add 1+1"),)
+    plain = [Problem(str(n), "add 1+1", turns, worked="<answer>2</answer>") for n in range(3)]
+    thinks = Problem("t", "add 1+1", turns, worked="<think>1+1=2</think><answer>2</answer>")
+    stage = made.stages[0]
+    #  <bos><user>add 1+1 /think /no_think<assistant>, an empty block, <answer>2</answer><eos>
+    assert stage.fit(policy, plain) == 9 + 4 + 4
+    assert stage.fit(policy, [thinks]) == 9 + 7 + 4
+    with pytest.raises(UserError, match=r"stages\.fuse_thinking: problem t: .* leaves its thought"):
+        stage.fit(policy, [replace(thinks, worked="<think>1")])

@@ -194,8 +194,10 @@ def _prompts(
             if task in tasks:
                 check = partial(_rendered, policies[stage.name], stage, tasks[task])
                 yield _try(f"prompts of {_place(stage, task)}", check)
-        if stage.takes and set(stage.takes) <= policies.keys():
-            yield _try(f"models of {stage.name}", partial(_together, stage, policies))
+        if set(stage.takes) <= policies.keys():
+            check_models = _try(f"models of {stage.name}", partial(_together, stage, policies))
+            if stage.takes or check_models.mark is Mark.FAILED:
+                yield check_models
     for name in recipe.evaluation.tasks:
         if name in tasks and "model" in found:
             policy = found["model"]

@@ -111,6 +111,20 @@ def fuse(
     return Fused(tuple(rows), _note(plans, late))
 
 
+def longest_rows(problem: Problem) -> tuple[Problem, ...]:
+    """A solution alone in its longest form in each mode that it can be asked in.
+
+    Raises:
+        UserError: as :func:`fuse`.
+    """
+    parts = _parts(problem)
+    modes = (True, False) if parts[0] else (False,)
+    return tuple(
+        _last_turn(problem, parts, _Plan(thinks, flag=True, overruled=True), alone=True)
+        for thinks in modes
+    )
+
+
 def _parts(problem: Problem) -> tuple[str, str]:
     """A worked solution's thinking with its tags, and its answer."""
     worked = problem.worked or ""

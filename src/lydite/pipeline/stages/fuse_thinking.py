@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -13,13 +13,15 @@ from lydite.config import UserError
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
 from lydite.model.render import completion_ids, render_prompt
-from lydite.model.thinking import add_switch
+from lydite.model.thinking import EMPTY, add_switch
+from lydite.model.tiny_tokenizer import check_encodable
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import check_worked
 from lydite.pipeline.stages.stage import At, Checks, Stage, TaskStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
-from lydite.train.fusion import Fused, FusionConfig, fuse
+from lydite.tasks.switch import NO_THINK, THINK
+from lydite.train.fusion import Fused, FusionConfig, fuse, longest_rows
 from lydite.train.sft import SFTConfig, SFTTrainer, examples_of
 from lydite.types import Problem
 from lydite.watch.events import Warned, read_events
@@ -44,10 +46,15 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
     def check_task(self, task: str, problems: Sequence[Problem]) -> None:
         check_worked(task, problems)
 
+    def check_models(self, policy: Policy, others: Mapping[str, Policy]) -> None:
+        where = f"stages.{self.name}, the switch"
+        check_encodable(self._switched(policy).tokenizer, f" {THINK} {NO_THINK}{EMPTY}", where)
+
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
+        """Of solutions alone: conversations are made so long that they fit."""
         check_worked(self.task, problems)
+        rows = [row for problem in problems for row in self._alone(problem)]
         switched = self._switched(policy)
-        rows = self._rows(problems, 0, switched).problems
         return max(example.tokens for example in examples_of(switched, rows, self))
 
     def shown(self, problem: Problem, prompt: str) -> str:
@@ -88,6 +95,12 @@ class FuseThinkingStage(TaskStage, FusionConfig, SFTConfig):
         tokenizer = copy.deepcopy(policy.tokenizer)
         add_switch(tokenizer, strip_history=self.history == "strip")
         return replace(policy, tokenizer=tokenizer)
+
+    def _alone(self, problem: Problem) -> tuple[Problem, ...]:
+        try:
+            return longest_rows(problem)
+        except UserError as error:
+            raise UserError(f"stages.{self.name}: {error}") from error
 
     def _rows(self, problems: Sequence[Problem], seed: int, policy: Policy | None = None) -> Fused:
         """The fused rows; with a policy, no conversation is longer than its context."""
