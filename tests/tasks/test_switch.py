@@ -71,6 +71,8 @@ def test_a_mode_asks_for_what_it_says(mode: str) -> None:
     hard = mode.startswith("hard")
     assert (asked.thinking is not None) == hard
     assert (last_flag(asked.messages) is None) == (hard or mode == "unflagged")
+    for given in (flagged(ASKED, "/no_think"), replace(ASKED, thinking=False)):
+        assert in_mode(given, mode) == asked
 
 
 def test_a_turn_before_is_asked_the_other_way_and_keeps_its_system_prompt() -> None:

@@ -56,12 +56,15 @@ def without_flags(problem: Problem) -> Problem:
 
 
 def in_mode(problem: Problem, mode: Mode) -> Problem:
-    """The problem, asked in a mode; of ``last_…`` the last turn alone, for :func:`after`."""
+    """The problem, asked in a mode whatever it asks for itself; of ``last_…`` the last turn alone,
+    for :func:`after`.
+    """
+    plain = replace(without_flags(problem), thinking=None)
     if mode in ("hard_think", "hard_no_think"):
-        return replace(problem, thinking=mode == "hard_think")
+        return replace(plain, thinking=mode == "hard_think")
     if mode == "unflagged":
-        return problem
-    return flagged(problem, NO_THINK if mode.endswith("no_think") else THINK)
+        return plain
+    return flagged(plain, NO_THINK if mode.endswith("no_think") else THINK)
 
 
 def earlier_mode(mode: Mode) -> Mode | None:
