@@ -105,3 +105,37 @@ def update_operations(policy: Policy, batch: TrainBatch) -> float:
         pairs += prompt * (prompt + 1) // 2
         pairs += sum((n - 1) * prompt + n * (n - 1) // 2 for n in lengths)
     return float(6 * linear * tokens + 6 * weight.numel() * predicted + 12 * width * pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeWork:
+    """What decoding cannot do without, the first token of each completion left out: operations
+    (two for a multiply and add) and bytes that are read.
+    """
+
+    operations: float
+    bytes: float
+
+
+def decode_work(policy: Policy, prompt: int, groups: int, group: int, steps: int) -> DecodeWork:
+    """Work of ``steps`` decode steps of ``groups`` prompts with ``group`` rows each.
+
+    Weights are read once a step, a prompt's keys and values once a group and step, a row's own once
+    a step.
+    """
+    weight, _ = policy.head
+    linear = sum(
+        m.weight.numel() for m in backbone(policy.model).modules() if isinstance(m, torch.nn.Linear)
+    )
+    text = policy.model.config.get_text_config()
+    kv_heads, dim = key_heads(policy.model.config)
+    size, rows = weight.element_size(), groups * group
+    own = steps * (steps + 1) / 2  # the new token is among those that are looked at
+    pairs = rows * (steps * prompt + own)
+    tokens_read = steps * groups * prompt + rows * own
+    width = text.num_attention_heads * dim * text.num_hidden_layers
+    return DecodeWork(
+        operations=2.0 * (linear + weight.numel()) * rows * steps + 4.0 * width * pairs,
+        bytes=size * (linear + weight.numel()) * float(steps)
+        + size * 2.0 * kv_heads * dim * text.num_hidden_layers * tokens_read,
+    )

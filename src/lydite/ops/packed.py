@@ -14,7 +14,7 @@ weights in place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -87,10 +87,15 @@ class PackedProducts:
     then, from :meth:`pack` to :meth:`close`, computes their products from packed weights.
 
     ``dtype`` is the type of the products; None means that of the weights, which changes results by
-    no more than rounding.
+    no more than rounding. Modules in ``skip`` are left alone.
     """
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        dtype: torch.dtype | None = None,
+        skip: Container[nn.Module] = frozenset(),
+    ) -> None:
         self._dtype = dtype
         self._recent: deque[tuple[Tensor, list[nn.Linear]]] = deque(maxlen=_RECENT)
         self._groups: list[list[nn.Linear]] = []
@@ -99,7 +104,7 @@ class PackedProducts:
         self._hooks = [
             module.register_forward_pre_hook(self._watch)
             for module in model.modules()
-            if type(module) is nn.Linear and can_pack(module.weight)
+            if type(module) is nn.Linear and can_pack(module.weight) and module not in skip
         ]
         self.packed = False
 

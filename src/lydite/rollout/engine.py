@@ -53,6 +53,11 @@ class EngineConfig(Config):
         f"share an input as one, where completions may be {PACK_AFTER} tokens or longer. The copy "
         "lives while completions are sampled.",
     )
+    fast_blocks: bool = Field(
+        default=True,
+        description="With packed weights, run decoder layers of the Llama kind (Llama, Mistral, "
+        "Qwen2, Qwen3) by a forward of our own, of fewer operations.",
+    )
     products: Literal["exact", "bfloat16"] = Field(
         default="exact",
         description="`exact`: in the type of the weights, as the learner computes. `bfloat16`: "

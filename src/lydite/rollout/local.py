@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lydite.model.attention import hidden_states
+from lydite.model.blocks import FastBlocks
 from lydite.model.policy import Policy
 from lydite.model.probe import key_heads
 from lydite.ops.decode import DecodeLayout, KeyValueCache, KeyValueShape, PrefillLayout, Sharing
@@ -143,13 +144,19 @@ class _Wave:
         self._hidden: Tensor | None = None
         self._dtype = torch.bfloat16 if config.products == "bfloat16" else None
         self._products: PackedProducts | None = None
+        self._blocks: FastBlocks | None = None
         if self._dtype or (config.pack_weights and self._longest >= PACK_AFTER):
-            self._products = PackedProducts(policy.model, self._dtype)
+            blocks = FastBlocks(policy.model, self._dtype) if config.fast_blocks else None
+            self._blocks = blocks
+            inside = blocks.inside if blocks is not None else frozenset()
+            self._products = PackedProducts(policy.model, self._dtype, inside)
 
     def close(self) -> None:
         """Gives the model its own products back."""
         if self._products is not None:
             self._products.close()
+        if self._blocks is not None:
+            self._blocks.close()
 
     def _row_limit(self, requests: Sequence[Request], shape: KeyValueShape) -> int:
         """Rows that fit the memory for the cache if all of them run to the end, a share of their
@@ -282,6 +289,8 @@ class _Wave:
         if self._products is not None and not self._products.packed:
             # The prefill that came before this first step has shown which products go together.
             self._products.pack()
+            if self._blocks is not None:
+                self._blocks.pack()
             self._head.pack(self._dtype)
         rows = self.rows
         if self._sharing is None:
