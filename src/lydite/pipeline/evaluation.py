@@ -27,7 +27,14 @@ from lydite.tasks.switch import MODES, Mode
 from lydite.tasks.task import TaskConfig, TaskData, load_task
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.train.modes import evaluate_modes
-from lydite.types import Completion, Engine, Request, SamplingParams, Verifier
+from lydite.types import (
+    Completion,
+    Engine,
+    OnCompletion,
+    Request,
+    SamplingParams,
+    Verifier,
+)
 from lydite.verify.verifier import VerifierConfig, build
 from lydite.watch.intervals import Interval, accuracy_interval
 from lydite.watch.samples import write_sample_file
@@ -157,6 +164,11 @@ class _Watched:
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         return self._engine.generate(requests, on_progress=self._tell)
+
+    def stream(
+        self, requests: Sequence[Request], on_completion: OnCompletion
+    ) -> list[list[Completion]]:
+        return self._engine.stream(requests, on_completion, self._tell)
 
 
 def evaluate_model(

@@ -17,6 +17,7 @@ from lydite.config import Config, UserError
 from lydite.model.policy import Policy
 from lydite.model.render import completion_ids, render_prompt
 from lydite.pipeline.mining import Candidate, ChoiceConfig, Chosen, Mined, mine
+from lydite.train.answers import sample_and_verify
 from lydite.train.evaluate import Prompt, SamplingConfig
 from lydite.train.preference import Pair
 from lydite.train.scored import check_failures
@@ -167,18 +168,15 @@ def sampled_pairs(
     engine, verifier = parts
     samples, stage, step = place
     params = pairs.sampling.params()
-    completions = engine.generate(
-        [Request(p.problem.id, p.token_ids, pairs.samples, params, step) for p in prompts]
+    problems = [prompt.problem for prompt in prompts]
+    completions, verdicts = sample_and_verify(
+        engine,
+        verifier,
+        problems,
+        [Request(p.problem.id, p.token_ids, pairs.samples, params, step) for p in prompts],
     )
-    verdicts = verifier.verify(
-        [p.problem for p, group in zip(prompts, completions, strict=True) for _ in group],
-        [c.text for group in completions for c in group],
-    )
-    check_failures(verdicts, fail_rate)
-    groups = [
-        Group(prompt.problem, found, verdicts[i * pairs.samples : (i + 1) * pairs.samples])
-        for i, (prompt, found) in enumerate(zip(prompts, completions, strict=True))
-    ]
+    check_failures([v for group in verdicts for v in group], fail_rate)
+    groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
     nothing = [float("nan")] * pairs.samples
     rows = [row for group in groups for row in samples_of(group, nothing, 0)]
     write_samples(samples, stage, 0, rows)
