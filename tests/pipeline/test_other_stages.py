@@ -181,6 +181,7 @@ def test_an_export_writes_over_nothing_but_its_own(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"stages\.export\.to: .* not what this stage has written"):
         run_recipe(made, tmp_path / "run")
     assert [path.name for path in target.iterdir()] == ["thesis.tex"]
+    assert not (tmp_path / "run").exists(), "said before anything is trained"
     (target / "thesis.tex").unlink()
     run_recipe(made, tmp_path / "run")
     first = (target / "model.safetensors").read_bytes()
@@ -199,8 +200,9 @@ def test_an_export_writes_over_nothing_but_its_own(tmp_path: Path) -> None:
         ({"models": ["base", "base"]}, "models: one is named twice"),
         ({"models": ["nowhere"]}, "no earlier stage 'nowhere' that leaves a model"),
         ({"models": ["base"], "start_from": "base"}, "keep one of them"),
-        ({"evaluation": {"samples": 2}}, "evaluation.tasks: name what is measured"),
+        ({"evaluation": {"samples": 2}}, "evaluation: nothing to measure; name tasks there, or"),
         ({"kind": "export", "dtype": "float8"}, "dtype"),
+        ({"kind": "merge_lora", "model": {"path": "x", "lora": {}}}, "model.lora: nothing is tr"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(

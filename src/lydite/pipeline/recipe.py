@@ -129,13 +129,7 @@ class Recipe(Config):
                 raise ValueError(
                     f"stages.{index}.model: start_from names a model too; keep one of them"
                 )
-            for task in stage.uses:
-                self._check_sources(index, task)
-            try:
-                stage.check(self.stages[:index])
-            except ValueError as error:
-                raise ValueError(f"stages.{index}.{error}") from None
-            self._check_reward_models(index)
+            self._check_stage(index)
             names.append(stage.name)
             if stage.leaves == "model":
                 models.append(stage.name)
@@ -163,6 +157,22 @@ class Recipe(Config):
                 "(samples/STAGE-TASK); choose another name"
             )
         return self
+
+    def _check_stage(self, index: int) -> None:
+        """That what a stage needs is there when it comes. Raises ``ValueError``."""
+        stage = self.stages[index]
+        for task in stage.uses:
+            self._check_sources(index, task)
+        try:
+            stage.check(self.stages[:index])
+        except ValueError as error:
+            raise ValueError(f"stages.{index}.{error}") from None
+        if stage.leaves == "report" and not stage.measured(self.evaluation.tasks):
+            raise ValueError(
+                f"stages.{index}.evaluation: nothing to measure; name tasks there, or under "
+                "evaluation.tasks"
+            )
+        self._check_reward_models(index)
 
     def _check_reward_models(self, index: int) -> None:
         """That reward models are there when the stage comes. Raises ``ValueError``."""

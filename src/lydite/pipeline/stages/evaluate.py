@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from lydite.config import Config, UserError
+from lydite.config import Config
 from lydite.model.estimate import Workload
 from lydite.pipeline.artifact import Artifact, save_artifact
 from lydite.pipeline.folder import write_json
@@ -79,8 +79,6 @@ class EvaluateStage(Stage):
             raise ValueError("models: one is named twice")
         if self.models and (self.start_from or self.model):
             raise ValueError("models: start_from or model names one too; keep one of them")
-        if self.evaluation is not None and not self.evaluation.tasks:
-            raise ValueError("evaluation.tasks: name what is measured")
 
     def settings_checks(self) -> Checks:
         yield f"models of {self.name}", self._said
@@ -102,11 +100,6 @@ class EvaluateStage(Stage):
 
     def run(self, at: At) -> Artifact:
         config = self.evaluation or at.recipe.evaluation
-        if not config.tasks:
-            raise UserError(
-                f"stages.{self.name}.evaluation: nothing to measure; name tasks there, or under "
-                "evaluation.tasks"
-            )
         models = self.models or (at.parent_name,)
         at.started(self.kind, 0)
         for place, name in enumerate(models):

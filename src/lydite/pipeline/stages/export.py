@@ -43,6 +43,10 @@ class ExportStage(Stage):
         if self.model is not None:
             raise ValueError("model: export writes what a stage left; leave it out")
 
+    def check_settings(self) -> None:
+        if self.to is not None:
+            self._refuse_others(Path(self.to).expanduser(), None)
+
     def settings_checks(self) -> Checks:
         yield f"export of {self.name}", self._said
 

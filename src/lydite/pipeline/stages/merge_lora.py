@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +31,10 @@ class MergeLoraStage(Stage):
         description="PEFT folder to merge into the model that the stage starts from; null: the "
         "adapters that this model has itself.",
     )
+
+    def check(self, earlier: Sequence[Stage]) -> None:
+        if self.model is not None and self.model.lora is not None:
+            raise ValueError("model.lora: nothing is trained here; leave it out")
 
     def settings_checks(self) -> Checks:
         yield f"adapters of {self.name}", self._said
