@@ -111,6 +111,7 @@ def measure(rounds: int) -> dict[str, Any]:
 def plot(found: dict[str, Any], file: Path) -> None:
     """Four panels, both axes logarithmic: what grows in proportion has slope 1."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     names = {
         "group": "completions of a prompt of 512 tokens",
@@ -124,6 +125,7 @@ def plot(found: dict[str, Any], file: Path) -> None:
         axis.loglog(x, [1e3 * v for v in first], "o-", label="to the first tokens")
         axis.loglog(x, [1e3 * v for v in step], "s-", label="a step")
         axis.set_xlabel(label)
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("processor ms")
     axes[0].legend()
