@@ -134,7 +134,8 @@ def sweep(name: str, rounds: int) -> list[dict[str, Any]]:
 def plot(rows: list[dict[str, Any]], folder: Path) -> None:
     """Seconds above, memory below; a column for each sweep."""
     figure, grid = plt.subplots(2, 4, figsize=(11, 4.6), layout="constrained")
-    for column, name in enumerate(SWEEPS):
+    held = {row["sweep"] for row in rows}
+    for column, name in enumerate(name for name in SWEEPS if name in held):
         for index, (label, point) in enumerate(SWEEPS[name][2]):
             own = [row for row in rows if row["sweep"] == name and row["line"] == label]
             values = [row["value"] for row in own]
@@ -165,6 +166,7 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sweeps", nargs="+", choices=SWEEPS, default=list(SWEEPS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--out", type=Path, default=Path("docs/img"))
@@ -175,7 +177,7 @@ def main() -> None:
     if args.plot_only:
         rows = json.loads(args.json.read_text(encoding="utf-8"))
     else:
-        rows = [row for name in SWEEPS for row in sweep(name, args.rounds)]
+        rows = [row for name in args.sweeps for row in sweep(name, args.rounds)]
         if args.json:
             args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     plot(rows, args.out)
