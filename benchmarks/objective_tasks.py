@@ -11,10 +11,9 @@ from objective_runs import START_SEED, Bench
 
 from lydite.config import validate
 from lydite.model.saving import save_policy
-from lydite.pipeline.fit import examples_of
 from lydite.pipeline.stages.sft import SFTStage
 from lydite.tasks.generated import generate, worked
-from lydite.train.sft import SFTTrainer
+from lydite.train.sft import SFTTrainer, examples_of
 from lydite.types import Outcome, Problem, Verdict
 
 STOP, LONGEST = 1 / 16, 50
@@ -42,7 +41,7 @@ def free_length(start: Bench, out: Path) -> Bench:
         shown = [with_tail(p, rng) for p in generate(["sum"], 9600, START_SEED + 1, "train")]
         stage = validate(SFTStage, {"kind": "sft", "steps": 300, "optimizer": SFT})
         policy = start.policy()
-        trainer = SFTTrainer(policy, stage, examples_of(policy, shown, stage.loss_on), START_SEED)
+        trainer = SFTTrainer(policy, stage, examples_of(policy, shown, stage), START_SEED)
         for step in range(trainer.total):
             trainer.step(step)
         save_policy(policy, home)

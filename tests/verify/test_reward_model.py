@@ -150,7 +150,7 @@ def test_a_model_that_is_not_there_is_found_before_a_run() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "model: required"),
+        ({}, "give one of model .* and from_stage"),
         ({"model": "m", "clip": [1, 0]}, r"clip: \[1\.0, 0\.0\] is empty"),
         ({"model": "m", "scale": 0}, "scale: "),
         ({"model": "m", "template": "{prompt}"}, r"template: no \{completion\}"),

@@ -167,7 +167,7 @@ def test_killing_the_program_or_bubblewrap_is_survived(backend: str) -> None:
         first = firsts()
         _until(lambda: programs_below(first))
         os.kill(programs_below(first)[0], signal.SIGKILL)
-        thread.join(5)
+        thread.join(60)
         assert (ended[0].how, ended[0].code) == ("killed", -9)
         wrapper = runner._box.process.pid
         os.kill(wrapper, signal.SIGKILL)

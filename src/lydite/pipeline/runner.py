@@ -369,7 +369,9 @@ class _Run:
         progress = RunProgress()
         for event in events:
             progress.advance(event)
-        write_atomic(self._folder.report, report(progress).encode())
+        text = report(progress).encode()
+        if not self._folder.report.is_file() or self._folder.report.read_bytes() != text:
+            write_atomic(self._folder.report, text)
         return stages
 
 

@@ -95,17 +95,17 @@ def _load_file(path: Path, changed: int) -> Any:
     spec = importlib.util.spec_from_file_location(f"lydite_reward_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickles look their own module up by its name.
+    # Dataclasses look their module up by its name while they are made. Afterwards it goes: what is
+    # pickled by reference to it could be loaded in no worker.
     before = sys.modules.get(spec.name)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    finally:
         if before is None:
             del sys.modules[spec.name]
         else:
             sys.modules[spec.name] = before
-        raise
     return module
 
 
