@@ -165,10 +165,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[11, 12, 13])
     parser.add_argument("--out", type=Path, default=Path("runs/distill"))
     parser.add_argument("--teacher", type=Path, help="A model that is there, for all students.")
+    parser.add_argument("--set", nargs="*", default=[], help="key=value, as `lydite run` takes it.")
     given = parser.parse_args()
     runs = {}
     for seed in given.seeds:
-        recipe = load_recipe(find_recipe("distill_tiny"), [f"seed={seed}"])
+        recipe = load_recipe(find_recipe("distill_tiny"), [f"seed={seed}", *given.set])
         if given.teacher is not None:
             recipe = with_teacher(recipe, given.teacher.resolve())
         view = ConsoleView()
