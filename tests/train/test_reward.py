@@ -76,6 +76,22 @@ def test_a_resumed_trainer_ends_in_the_same_weights():
     assert torch.equal(weights(whole.scorer), weights(again.scorer))
 
 
+def test_dropout_is_the_same_after_a_restart():
+    def noisy():
+        made = trainer()
+        layer = made.scorer.model.get_input_embeddings()
+        layer.register_forward_hook(lambda *given: torch.nn.functional.dropout(given[2], 0.5))
+        return made
+
+    whole, broken, again = noisy(), noisy(), noisy()
+    losses = [whole.step(step).metrics["loss"] for step in range(2)]
+    broken.step(0)
+    again.load({name: t.clone() for name, t in broken.state_tensors().items()}, broken.state())
+    torch.rand(7)  # Where the process's own noise stands does not count.
+    assert again.step(1).metrics["loss"] == losses[1]
+    assert torch.equal(weights(whole.scorer), weights(again.scorer))
+
+
 def test_what_is_saved_says_what_the_trainer_said(tmp_path):
     rl = trainer()
     rl.step(0)

@@ -17,7 +17,7 @@ from lydite.objective.metrics import Metrics
 from lydite.objective.reward_model import bradley_terry, preferred
 from lydite.ops.linear import fast_products
 from lydite.train.batching import fill
-from lydite.train.loop import StepResult, without_dropout
+from lydite.train.loop import StepResult, addressed_dropout, without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.train.passes import Passes, PassesConfig
 from lydite.verify.spoken import TextPart
@@ -85,6 +85,7 @@ class RewardTrainer:
         self.config = config
         self.total = config.total_steps(len(pairs))
         self.optimizer = Optimizer(scorer.model, config.optimizer)
+        self._seed = seed
         self._passes = Passes(pairs, seed)
         self._notes = notes
 
@@ -99,7 +100,7 @@ class RewardTrainer:
         batch = self._passes.at(step, self.config.batch_size)
         batch = sorted(batch, key=lambda pair: -pair.tokens)
         metrics = Metrics()
-        with fast_products(self.scorer.model):
+        with addressed_dropout(self._seed, step), fast_products(self.scorer.model):
             for part in fill(batch, lambda p: p.tokens, self.config.tokens_per_micro_batch):
                 loss, found = bradley_terry(*self._scores(part), len(batch), self.config.centering)
                 loss.backward()
