@@ -110,3 +110,13 @@ def test_a_bfloat16_gradient_does_not_lose_what_a_chunk_adds(chunk, monkeypatch)
         gradients.append(weight.grad.float())
     exact, found = gradients
     assert (found - exact).norm() < 0.004 * exact.norm()
+
+
+def test_no_tokens_give_no_gradient():
+    hidden, weight, bias, _ = inputs(rows=0)
+    logprobs, entropies = token_logprobs(
+        hidden, weight, bias, torch.zeros(0, dtype=torch.long), HeadScale()
+    )
+    (logprobs.sum() + entropies.sum()).backward()
+    assert hidden.grad.shape == hidden.shape
+    assert not weight.grad.any() and not bias.grad.any()

@@ -107,7 +107,9 @@ class _TiledHead(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden, dtype=wide) if needed[0] else None
         grad_weight = torch.empty_like(weight) if needed[1] else None
         grad_bias = torch.zeros_like(bias, dtype=wide) if needed[2] else None
-        for tiles in _tiles(targets, weight.shape[0]):
+        if grad_weight is not None and not len(targets):
+            grad_weight.zero_()
+        for tiles in _tiles(targets, weight.shape[0]) if len(targets) else []:
             columns = tiles[0].columns
             product: Tensor | None = None
             for tile in tiles:
