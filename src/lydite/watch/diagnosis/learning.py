@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from lydite.watch.diagnosis.curves import Curves
-from lydite.watch.diagnosis.rule import Rule, Seen
+from lydite.watch.diagnosis.rule import Confidence, Rule, Seen
 
 SMALL_LOSS = 0.02
 CEILING = 0.9
@@ -118,7 +118,25 @@ def _collapse(curves: Curves) -> Seen | None:
     evidence = [curves.spell("entropy"), curves.spell(name)]
     if curves.has("distinct_answers"):
         evidence.append(curves.spell("distinct_answers"))
-    return Seen(tuple(evidence), confidence="high" if last < 0.1 * first else "medium")
+    confidence: Confidence = "high" if last < 0.1 * first else "medium"
+    if clips_above(curves):
+        return Seen(tuple(evidence), confidence=confidence)
+    return Seen(
+        (*evidence, curves.spell("clip_high")),
+        cause="The policy has made up its mind: the answers of a group are alike, so hardly any "
+        "difference in reward is left to learn from. No token reaches the clip bound, so that is "
+        "not what holds rare good tokens down.",
+        remedy="Hold back the tokens that drive entropy down, or pay for entropy",
+        overrides=("objective=+clip_cov", "objective=+entropy_bonus"),
+        confidence=confidence,
+    )
+
+
+def clips_above(curves: Curves) -> bool:
+    """Whether the upper clip bound holds any token, as far as is known: with one update a rollout
+    every ratio is 1, and a wider bound changes nothing.
+    """
+    return max(curves.values("clip_high") or [1.0]) > 0
 
 
 def _explosion(curves: Curves) -> Seen | None:

@@ -23,6 +23,8 @@ def _noise(curves: Curves) -> Seen | None:
     if change.n == 0 or change.lo > 0 or change.hi < 0:
         return None
     half = (change.hi - change.lo) / 2
+    evaluation = curves.recipe.get("evaluation") or {}
+    sampled = (evaluation.get("sampling") or {}).get("temperature") != 0
     # The interval shrinks with the root of the number of problems.
     size = max(abs(change.mean), 0.01)
     needed = math.ceil(change.n * (half / size) ** 2)
@@ -37,6 +39,11 @@ def _noise(curves: Curves) -> Seen | None:
             f"step {last.step}; change {change.mean:+.1%} [{change.lo:+.1%}, {change.hi:+.1%}]",
             say,
         ),
+        remedy=""
+        if sampled
+        else "Measure more problems before you believe a difference; more "
+        "samples of each tell nothing while they are greedy",
+        overrides=None if sampled else (),
         confidence="high" if half < 0.03 else "medium",
     )
 
@@ -54,7 +61,7 @@ RULES = (
         cause="Either nothing was learnt, or too few problems were measured to see it.",
         remedy="Measure more problems, or more samples of each, before you believe a difference",
         look=_noise,
-        override=("/evaluation.samples=4",),
+        override=("/evaluation.samples=*4",),
         source="2411.00640",
         kinds=("rl", "preference", "distill"),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,35 +97,45 @@ class Rule:
 
 
 def spelt(curves: Curves, override: str) -> str:
-    """An override of the stage's settings as the command line takes it. ``objective=+NAME`` adds a
-    patch to the objective that the stage has; ``/key`` is a setting of the recipe itself; a number
-    behind ``*`` multiplies what is there.
+    """An override of the stage's settings as the command line takes it; empty where it would change
+    nothing. ``objective=+NAME`` adds a patch to the objective that the stage has; ``/key`` is a
+    setting of the recipe itself (of a verifier, the stage's own if it has one); a number behind
+    ``*`` multiplies what is there.
     """
     key, _, value = override.partition("=")
-    ours, place = (curves.settings, f"stages.{curves.index}.{key}")
+    ours, place = curves.settings, f"stages.{curves.index}."
     if key.startswith("/"):
-        ours, key = curves.recipe, key[1:]
-        place = key
+        key = key[1:]
+        if not (key.startswith("verifier.") and ours.get("verifier")):
+            ours, place = curves.recipe, ""
     if key == "objective" and value.startswith("+"):
-        value = _patched(ours.get("objective", "grpo"), value[1:])
+        key, value = _patched(ours.get("objective", "grpo"), value[1:])
+    now = _at(ours, key)
     if value.startswith("*"):
-        now = _at(ours, key)
         if not isinstance(now, int | float):
             return ""
         scaled = now * float(value[1:])
         value = str(round(scaled)) if isinstance(now, int) else f"{scaled:.3g}"
-    return f"{place}={value}"
+    return "" if value == _written(now) else f"{place}{key}={value}"
 
 
-def _patched(objective: object, patch: str) -> str:
-    if isinstance(objective, str):
-        return objective if patch in objective.split("+") else f"{objective}+{patch}"
-    if isinstance(objective, Sequence):
-        return "+".join(dict.fromkeys([*map(str, objective), patch]))
+def _written(value: object) -> str:
+    """A setting as an override has it."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(str, value))}]"
+    return str(value)
+
+
+def _patched(objective: object, patch: str) -> tuple[str, str]:
+    """Setting and value that add a patch, all else of the objective kept."""
     if isinstance(objective, dict):
-        names = [objective.get("preset", "grpo"), *(objective.get("patches") or ())]
-        return "+".join(dict.fromkeys([*map(str, names), patch]))
-    return patch
+        given = objective.get("patches") or ()
+        listed = given.split("+") if isinstance(given, str) else map(str, given)
+        return "objective.patches", _written(list(dict.fromkeys([*listed, patch])))
+    if isinstance(objective, list | tuple):
+        return "objective", _written(list(dict.fromkeys([*map(str, objective), patch])))
+    names = str(objective).split("+")
+    return "objective", "+".join(dict.fromkeys([*names, patch]))
 
 
 def _at(settings: object, key: str) -> object:

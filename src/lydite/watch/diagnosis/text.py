@@ -6,7 +6,7 @@ import math
 
 from lydite.watch.diagnosis.curves import Curves
 from lydite.watch.diagnosis.groups import late_samples
-from lydite.watch.diagnosis.learning import accuracy, solved
+from lydite.watch.diagnosis.learning import accuracy, clips_above, solved
 from lydite.watch.diagnosis.rule import Rule, Seen
 
 TRUNCATED, BADLY_TRUNCATED = 0.05, 0.10
@@ -89,8 +89,14 @@ def _identical(curves: Curves) -> Seen | None:
     if curves.end("distinct_completions") > DISTINCT or moves.lo > 0:
         return None
     examples = [row for _, rows in late_samples(curves) for row in rows][:2]
+    evidence = curves.spell("distinct_completions"), curves.spell(name)
+    if clips_above(curves):
+        return Seen(evidence, examples=tuple(examples))
     return Seen(
-        (curves.spell("distinct_completions"), curves.spell(name)), examples=tuple(examples)
+        evidence,
+        remedy="Raise the temperature, or take new prompts",
+        overrides=("sampling.temperature=*1.2",),
+        examples=tuple(examples),
     )
 
 
