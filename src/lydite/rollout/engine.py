@@ -62,7 +62,7 @@ class EngineConfig(Config):
         default="exact",
         description="`exact`: in the type of the weights, as the learner computes. `bfloat16`: "
         "faster on a CPU with float32 weights; log-probabilities then differ from the learner's by "
-        "about 0.01, so add a `correction` to the objective.",
+        "about 0.02, so add a `correction` to the objective.",
     )
 
 
