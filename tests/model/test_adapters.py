@@ -119,3 +119,39 @@ def test_adapters_of_another_shape_and_of_a_new_model_are_refused(
     lora = LoraConfig(save="adapter")
     with pytest.raises(UserError, match=r"model\.lora\.save: .*this one is new"):
         load_policy(new.model_copy(update={"lora": lora}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"use_dora": True}, "DoRA"),
+        ({"lora_bias": True}, "lora_bias"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"target_modules": ["q_proj", "embed_tokens"]}, "tied"),
+        ({"use_rslora": True, "rank_pattern": {"q_proj": 5}, "alpha_pattern": {"q_proj": 7}}, ""),
+        ({"bias": "all"}, ""),
+    ],
+)
+def test_what_is_merged_says_the_same_or_is_refused(
+    base: Path, settings: dict[str, Any], named: str
+) -> None:
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    assert plain.config.tie_word_embeddings
+    config = peft.LoraConfig(**{"r": 3, "target_modules": ["q_proj", "down_proj"], **settings})
+    model = peft.get_peft_model(plain, config).double().eval()
+    draw = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            weight.data += 0.1 * torch.randn(weight.shape, generator=draw, dtype=torch.float64)
+    if named:
+        with pytest.raises(UserError, match=named):
+            merge(model)
+    else:
+        torch.testing.assert_close(logits(merge(model).eval()), logits(model), rtol=0, atol=1e-12)
+
+
+def test_adapters_of_another_kind_are_refused(base: Path) -> None:
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    config = peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[])
+    with pytest.raises(UserError, match="IA3"):
+        merge(peft.get_peft_model(plain, config))

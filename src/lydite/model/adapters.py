@@ -48,7 +48,11 @@ def with_adapter(model: PreTrainedModel, folder: str) -> PreTrainedModel:
 def merged_state(model: PreTrainedModel) -> dict[str, Tensor]:
     """The weights of a plain model with the adapters added; shares every tensor that no adapter
     touches.
+
+    Raises:
+        UserError: they do more than add to weights.
     """
+    _check_adds(model)
     base = model.get_base_model()  # type: ignore[operator]
     state: dict[str, Tensor] = {}
     with torch.no_grad():
@@ -59,6 +63,34 @@ def merged_state(model: PreTrainedModel) -> dict[str, Tensor]:
             if hasattr(layer, "get_delta_weight"):
                 _add_deltas(layer, f"{name}.weight", state)
     return state
+
+
+def _check_adds(model: PreTrainedModel) -> None:
+    """Raises ``UserError`` where adding deltas to weights would give another model than the one
+    with the adapters.
+    """
+    wrapped: Any = model
+    base = wrapped.get_base_model()
+    for config in wrapped.peft_config.values():
+        kind = str(getattr(config.peft_type, "value", config.peft_type))
+        ends = {id(base.get_input_embeddings()), id(base.get_output_embeddings())}
+        tied = bool(base.config.get_text_config().tie_word_embeddings)
+        adapted = any(
+            id(layer) in ends and hasattr(layer, "get_delta_weight") for layer in base.modules()
+        )
+        more = {
+            f"adapters of the kind {kind}": kind != "LORA",
+            "DoRA's magnitudes": getattr(config, "use_dora", False),
+            "biases (lora_bias)": getattr(config, "lora_bias", False),
+            "whole layers (modules_to_save)": bool(getattr(config, "modules_to_save", None)),
+            "adapters of one of two tied embeddings": tied and adapted,
+        }
+        said = [what for what, there in more.items() if there]
+        if said:
+            raise UserError(
+                f"adapters: {' and '.join(said)} cannot be added to weights here; merge them by "
+                "PEFT's merge_and_unload, and name the plain model"
+            )
 
 
 def _add_deltas(layer: nn.Module, key: str, state: dict[str, Tensor]) -> None:
