@@ -70,6 +70,13 @@ def test_a_run_gives_its_last_scores_or_those_of_a_stage(tmp_path: Path) -> None
         read_scores(tmp_path, "c")
 
 
+def test_a_start_that_was_measured_again_is_not_the_end(tmp_path: Path) -> None:
+    with EventLog(tmp_path / "events.jsonl") as log:
+        for stage, step, score in (("a", 0, 0.1), ("a", 9, 0.2), ("a", 0, 0.15)):
+            log.append(Evaluated(stage=stage, step=step, task="t", scores={"1": score}, avg=score))
+    assert read_scores(tmp_path)["t"].where == "a step 9"
+
+
 def test_a_file_of_samples(tmp_path: Path) -> None:
     rows = [
         Sample(step=0, problem_id="1", sample=i, prompt="", completion="", reward=r, outcome=o)

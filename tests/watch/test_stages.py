@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from lydite.watch.ending import ending
+from lydite.watch.ending import changes, ending
 from lydite.watch.events import (
     DatasetMade,
     Evaluated,
@@ -91,3 +91,14 @@ def test_the_screen_shows_it_where_readability_was_measured() -> None:
 def test_nothing_measured_is_no_table() -> None:
     page = report(folded([StageStarted(stage="a|b", stage_kind="sft", steps=1)]))
     assert "## Stages" in page and "accuracy" not in page and "| a\\|b | sft |" in page
+
+
+def test_a_start_that_was_measured_again_stays_the_start() -> None:
+    first, middle, last = measured("rl", 0, 2), measured("rl", 5, 4), measured("rl", 9, 7)
+    again = measured("rl", 0, 3)
+    for events in ([first, middle, again, last], [first, middle, last, again]):
+        progress = folded([StageStarted(stage="rl", stage_kind="rl", steps=9), *events])
+        assert [row[0] for row in stage_rows(progress, "sums")] == ["start", "rl"]
+        (change,) = changes(progress)
+        assert change.before is again and change.after is last
+        assert progress.last("sums") is last

@@ -123,6 +123,9 @@ def read_scores(path: Path, stage: str | None = None) -> dict[str, Scores]:
     if not events:
         which = f"stage {stage!r} has" if stage else "it has"
         raise UserError(f"{path}: {which} no held-out scores; name a task under evaluation.tasks")
+    # By stage and step: a resumed run may measure its start again, by new settings.
+    order = list(dict.fromkeys(event.stage for event in events))
+    events.sort(key=lambda event: (order.index(event.stage), event.step))
     latest = {event.task: event for event in events}
     return {task: _of_event(path, event) for task, event in latest.items()}
 

@@ -28,7 +28,7 @@ _PACE_STEPS = 30
 
 @dataclass(slots=True)
 class StageProgress:
-    """One stage. ``evaluations`` holds every evaluation in order; ``metrics`` the latest of each
+    """One stage. ``evaluations`` holds all of them by step; ``metrics`` the latest of each
     step metric.
     """
 
@@ -75,7 +75,8 @@ class RunProgress:
             case Evaluated():
                 stage = self._stage(event.stage)
                 stage.evaluations = [e for e in stage.evaluations if e.identity != event.identity]
-                stage.evaluations.append(event)
+                # A resumed run may measure its start again, by new settings.
+                stage.evaluations = sorted([*stage.evaluations, event], key=lambda e: e.step)
             case Warned():
                 self.warnings.append(event)
                 if event.stage:
