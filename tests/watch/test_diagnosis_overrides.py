@@ -100,3 +100,17 @@ def test_more_samples_are_advised_only_where_they_differ_and_are_more(temperatur
     finding = found(progress.RULES, "no_improvement", curves)
     assert finding.overrides == said
     assert ("greedy" in finding.remedy) == (not said)
+
+
+def test_a_course_that_does_not_move_is_a_guess_at_most() -> None:
+    """How far the weights move is not in a log, so that the rate is too low is not known."""
+    curves = stage(
+        {"optimizer": {"lr": 1e-6}},
+        entropy=[0.8, 0.81] * 10,
+        accuracy=FLAT,
+        lr=[1e-6] * 20,
+        informative_groups=[0.6] * 20,
+    )
+    finding = found(learning.RULES, "learning_rate_too_low", curves)
+    assert finding.confidence == "low"
+    assert finding.overrides == ("stages.1.optimizer.lr=3e-06",)

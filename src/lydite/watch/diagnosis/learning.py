@@ -97,13 +97,9 @@ def _rate_too_low(curves: Curves) -> Seen | None:
     still = moved.lo <= 0 <= moved.hi and entropy.lo <= 0 <= entropy.hi
     # A move too small to matter is none, whatever its interval.
     still = still and abs(entropy.mean) < 0.1 * max(1e-9, curves.start("entropy"))
-    tiny = max(curves.values("update_ratio") or [0.0]) < 1e-5
-    if not teaches or not still or not (tiny or not curves.has("update_ratio")):
+    if not teaches or not still:
         return None
-    evidence = [curves.spell(name), curves.spell("entropy"), curves.spell("lr")]
-    if curves.has("update_ratio"):
-        evidence.append(curves.spell("update_ratio"))
-    return Seen(tuple(evidence), confidence="medium" if tiny and curves.has("lr") else "low")
+    return Seen((curves.spell(name), curves.spell("entropy"), curves.spell("lr")))
 
 
 def _collapse(curves: Curves) -> Seen | None:
