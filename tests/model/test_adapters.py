@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from lydite.config import UserError
+from lydite.config import UserError, validate
 from lydite.model.adapters import merge, merged_state
 from lydite.model.loading import LoraConfig, ModelConfig, load_frozen, load_policy
 from lydite.model.policy import Policy
@@ -155,3 +155,9 @@ def test_adapters_of_another_kind_are_refused(base: Path) -> None:
     config = peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[])
     with pytest.raises(UserError, match="IA3"):
         merge(peft.get_peft_model(plain, config))
+
+
+def test_adapters_alone_of_a_new_model_are_refused_when_the_settings_are_read() -> None:
+    with pytest.raises(UserError, match=r"lora\.save: adapters go on a model that is on disk"):
+        validate(ModelConfig, {"path": "init:llama", "lora": {"save": "adapter"}})
+    validate(ModelConfig, {"path": "init:llama", "lora": {"save": "merged"}})

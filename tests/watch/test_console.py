@@ -369,3 +369,16 @@ def test_obedience_is_told_with_its_evaluation_and_at_the_end() -> None:
             view(event)
     assert "sums.think 50.0% [25.0, 100.0], obeys 10.0% (4 problems)" in stream.getvalue()
     assert "obeys" not in printed(ending(folded(evaluated("sft", 3, 0.5))))
+
+
+def test_answers_of_compared_models_are_no_stages_before_and_after() -> None:
+    progress = folded(
+        evaluated("rl", 0, 0.1, answers=(answer("a", False),)),
+        evaluated("rl", 9, 0.9, answers=(answer("a", True),)),
+        evaluated("pick", 0, 0.9, answers=(answer("a", True),), model="rl"),
+        evaluated("pick", 1, 0.1, answers=(answer("a", False),), model="other"),
+        StageStarted(stage="out", stage_kind="export"),
+    )
+    [(before, after)] = answered_twice(progress)
+    assert (before.correct, after.correct) == (False, True)
+    assert "before and after rl" in printed(ending(progress))

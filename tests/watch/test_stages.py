@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -102,3 +103,16 @@ def test_a_start_that_was_measured_again_stays_the_start() -> None:
         (change,) = changes(progress)
         assert change.before is again and change.after is last
         assert progress.last("sums") is last
+
+
+def test_a_stage_that_compares_models_has_a_row_for_each_and_no_change() -> None:
+    events = [measured("base", 0, 0), measured("base", 2, 4)]
+    for place, (model, right) in enumerate((("base", 4), ("student", 1))):
+        events.append(replace(measured("pick", place, right), model=model))
+    rows = stage_rows(folded([*events, measured("rl", 2, 8)]), "sums")
+    assert [(name, e.avg, before) for name, e, before in rows] == [
+        ("start", 0.0, None), ("base", 0.4, events[0]),
+        ("pick: base", 0.4, None), ("pick: student", 0.1, None), ("rl", 0.8, None),
+    ]  # fmt: skip
+    alone = folded([replace(measured("pick", 0, 4), model="base")])
+    assert [name for name, *_ in stage_rows(alone, "sums")] == ["pick: base"]

@@ -23,6 +23,11 @@ from lydite.model.tiny_tokenizer import SWITCH_TOKENS, build_tokenizer
 # Used when neither architecture nor tokenizer says how far positions go (ALiBi, recurrence).
 UNBOUNDED_CONTEXT = 4096
 
+_ADAPTER_ALONE = (
+    "adapters go on a model that is on disk, and this one is new; use save: merged, or train and "
+    "save it first"
+)
+
 
 class LoraConfig(Config):
     """Low-rank adapters (2106.09685) on frozen weights. Needs the extra `peft`."""
@@ -105,10 +110,13 @@ class ModelConfig(Config):
     )
 
     @model_validator(mode="after")
-    def _one_tokenizer(self) -> ModelConfig:
+    def _consistent(self) -> ModelConfig:
+        fresh = self.path.startswith("init:")
+        if fresh and self.lora is not None and self.lora.save == "adapter":
+            raise ValueError(f"lora.save: {_ADAPTER_ALONE}")
         if self.vocabulary is not None and self.tokenizer is not None:
             raise ValueError("tokenizer and vocabulary are both given; keep one")
-        if self.vocabulary is not None and not self.path.startswith("init:"):
+        if self.vocabulary is not None and not fresh:
             raise ValueError(
                 "vocabulary is for a new model (path: init:…); this one has its own tokenizer"
             )
@@ -126,10 +134,7 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
     """
     source = find_source(config.path)
     if config.lora is not None and config.lora.save == "adapter" and source.fresh:
-        raise UserError(
-            "model.lora.save: adapters go on a model that is on disk, and this one is new; use "
-            "save: merged, or train and save it first"
-        )
+        raise UserError(f"model.lora.save: {_ADAPTER_ALONE}")
     tokenizer = load_tokenizer(config, source)
     shape = model_shape(config, source, tokenizer)
     with torch.random.fork_rng(devices=[]):

@@ -131,7 +131,10 @@ def _parts(problem: Problem) -> tuple[str, str]:
     before, closed, answer = worked.rpartition(CLOSE)
     if OPEN in answer or not answer.strip():
         wrong = "leaves its thought open" if OPEN in answer else "has no answer behind its thought"
-        raise UserError(f"problem {problem.id}: its worked solution {wrong}; leave it out")
+        raise UserError(
+            f"problem {problem.id}: its worked solution {wrong}; leave it out (of what a "
+            "rejection_sampling stage keeps, by its filters.format: {thinking: required})"
+        )
     thinks = closed and before.replace(OPEN, "").strip()
     return (before + closed if thinks else ""), answer.lstrip()
 

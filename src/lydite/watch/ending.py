@@ -96,7 +96,7 @@ def ending(progress: RunProgress) -> RenderableType:
         parts += [Text(), *(Text(f"{made.stage}: {selection(made)}") for made in datasets)]
     twice = answered_twice(progress)
     if twice:
-        last = list(progress.stages)[-1]
+        last = _last_measured(progress)
         parts += [Text(), Text(f"The same problems, before and after {last}", style="bold")]
         parts += [_side_by_side(before, after) for before, after in twice]
     if progress.done is not None and progress.done.files:
@@ -178,25 +178,35 @@ def _change(row: Change) -> str:
 def answered_twice(progress: RunProgress) -> list[tuple[Answer, Answer]]:
     """Up to three problems with their answers before and after the last stage that was evaluated.
 
-    The last stage, not the run: what a model that starts from nothing writes at first says little.
+    The last stage, not the run: what a model that starts from nothing writes at first says little;
+    nor a stage that compares models, none of which is what became of another.
 
     The choice is by what happened and told by the titles: one that became right first, then one
     that stayed as it was, then one that became wrong, so that the three do not show progress alone;
     then whatever there is.
     """
     pairs: list[tuple[Answer, Answer]] = []
-    for task in progress.tasks:
-        stages = [c for c in changes(progress) if c.task == task and c.stage != WHOLE_RUN]
-        if not stages or stages[-1].before is None:
-            continue
-        first, last = stages[-1].before, stages[-1].after
-        after = {answer.problem_id: answer for answer in last.answers}
-        pairs += [(a, after[a.problem_id]) for a in first.answers if a.problem_id in after]
+    stage = _last_measured(progress)
+    for change in changes(progress):
+        if change.stage == stage and change.before is not None and not change.after.model:
+            after = {answer.problem_id: answer for answer in change.after.answers}
+            before = change.before.answers
+            pairs += [(a, after[a.problem_id]) for a in before if a.problem_id in after]
     chosen: list[tuple[Answer, Answer]] = []
     for wanted in ((False, True), (False, False), (True, False), (True, True)):
         chosen += [p for p in pairs if (p[0].correct, p[1].correct) == wanted][:1]
     chosen += [p for p in pairs if p not in chosen]
     return chosen[:_SHOWN_PROBLEMS]
+
+
+def _last_measured(progress: RunProgress) -> str:
+    """The last stage with answers after it, those that compare models left out."""
+    found = {
+        change.stage
+        for change in changes(progress)
+        if change.stage != WHOLE_RUN and change.after.answers and not change.after.model
+    }
+    return next((name for name in reversed(progress.stages) if name in found), "")
 
 
 def _side_by_side(before: Answer, after: Answer) -> RenderableType:

@@ -31,9 +31,15 @@ _FIGURES: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 
 def stage_rows(progress: RunProgress, task: str) -> list[Row]:
-    """The first evaluation of a task, and then each stage's last."""
+    """The first evaluation of a task, and then each stage's last; of a stage that measures models,
+    each of them.
+    """
     rows: list[Row] = []
     for stage in progress.stages.values():
+        compared = [e for e in stage.evaluations if e.task == task and e.model]
+        rows += [(f"{stage.name}: {e.model}", e, None) for e in compared]
+        if compared:
+            continue
         own = sorted((e for e in stage.evaluations if e.task == task), key=lambda e: e.step)
         if not own:
             continue
