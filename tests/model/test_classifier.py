@@ -22,6 +22,7 @@ from transformers import (
 from lydite.config import UserError
 from lydite.model import classifier_input
 from lydite.model.classifier import Classifier, ClassifierSpec, Rated
+from lydite.model.loading import ModelConfig, load_frozen, load_policy, load_prompting
 from lydite.model.tiny_tokenizer import build_tokenizer
 from lydite.types import Message
 
@@ -246,3 +247,11 @@ def test_the_least_cut_is_found() -> None:
     for least in range(1, 40):
         assert classifier_input._least(40, lambda n, least=least: n >= least) == least
     assert classifier_input._least(5, lambda n: False) is None
+
+
+@pytest.mark.parametrize("load", [load_policy, load_frozen, load_prompting])
+def test_a_reward_model_is_no_language_model(load: Any, tmp_path: Path) -> None:
+    folder = llama(tmp_path)
+    with pytest.raises(UserError, match=r"model\.path: .* is a reward model") as error:
+        load(ModelConfig(path=str(folder)))
+    assert "\n" not in str(error.value)

@@ -269,6 +269,9 @@ def model_shape(
 ) -> PreTrainedConfig:
     """The architecture's configuration; a new model takes its vocabulary, special tokens and length
     from ours.
+
+    Raises:
+        UserError: it cannot be read, or is that of a classifier, whose head writes no text.
     """
     defaults: dict[str, int | None] = {}
     if tokenizer is not None:
@@ -280,7 +283,15 @@ def model_shape(
         }
     if config.context is not None:
         defaults["max_position_embeddings"] = config.context
-    return architecture(source, config.init, defaults)
+    shape = architecture(source, config.init, defaults)
+    # Transformers would load it all the same, with a language model's head that nothing trained.
+    named = shape.architectures or ()
+    if any(name.endswith("ForSequenceClassification") for name in named):
+        raise UserError(
+            f"model.path: {config.path} is a reward model or classifier ({named[0]}), which writes "
+            "no text; name a language model, and this one in a verifier of kind reward_model"
+        )
+    return shape
 
 
 def weight_dtype(config: ModelConfig, source: Source, device: str) -> torch.dtype:
