@@ -285,7 +285,7 @@ def model_shape(
         defaults["max_position_embeddings"] = config.context
     shape = architecture(source, config.init, defaults)
     # Transformers would load it all the same, with a language model's head that nothing trained.
-    named = shape.architectures or ()
+    named: list[str] = shape.architectures or []
     if any(name.endswith("ForSequenceClassification") for name in named):
         raise UserError(
             f"model.path: {config.path} is a reward model or classifier ({named[0]}), which writes "
