@@ -158,11 +158,15 @@ FAULTS: dict[str, Made] = {
             },
         }
     ),
-    "answers_shorten": Made(start="trained", verifier=_function("brief"), judge=EXACT),
-    "wrong_answers_lengthen": Made(verifier=_function("rambling"), judge=EXACT, task=["add"]),
+    "answers_shorten": Made(verifier=_function("brief"), judge=EXACT),
+    "wrong_answers_lengthen": Made(
+        verifier={**_function("rambling"), "correct_above": 0.95},
+        judge=EXACT,
+        task=_three_digits(400),
+    ),
     "truncation": Made(start="trained", stage={"sampling": {"max_tokens": 20}}),
     "verifier_gamed": Made(
-        verifier=_function("substring"), judge=EXACT, stage={**_lr(1e-3), "steps": 80}
+        verifier=_function("substring"), judge=EXACT, stage={**_lr(6e-4), "steps": 40}
     ),
     "only_form_is_learnt": Made(
         task=_three_digits(400),
@@ -193,7 +197,7 @@ FAULTS: dict[str, Made] = {
     ),
     "sampler_mismatch": Made(),
     "identical_samples": Made(
-        stage={"sampling": {"max_tokens": 40, "temperature": 0.1}, **_lr(1e-5)}
+        stage={"sampling": {"max_tokens": 40, "temperature": 0.05}, **_lr(1e-6)}
     ),
     "verifier_slow": Made(verifier=_function("slow")),
     "ungradable": Made(verifier={**_function("undecided"), "limits": {"fail_rate": 1.0}}),

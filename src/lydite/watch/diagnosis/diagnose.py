@@ -24,7 +24,6 @@ EXPLAINED_BY = {
     "wrong_answers_lengthen": ("entropy_explosion", "learning_rate_too_high"),
     "nothing_trained": ("constant_reward", "tied_groups"),
     "no_improvement": ("verifier_gamed", "constant_reward", "tied_groups", "nothing_trained"),
-    "dominant_prompts": ("tied_groups",),
     "identical_samples": ("entropy_collapse",),
     "learning_rate_too_low": ("constant_reward", "tied_groups", "nothing_trained"),
 }

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 from lydite.watch.diagnosis.curves import Curves
+from lydite.watch.diagnosis.learning import solved
 from lydite.watch.diagnosis.rule import Rule, Seen
 
 MOST_TIED = 0.5
 """Share of groups without a difference in reward above which a step mostly wastes its sampling."""
 
-DOMINANT = 0.5
+DOMINANT = 0.7
 """Share of the whole advantage that a tenth of the prompts may carry."""
 
 LATE_STEPS = 4
@@ -80,25 +81,23 @@ def _broken(curves: Curves, accuracy: float) -> bool:
 
 
 def _dominant(curves: Curves) -> Seen | None:
-    """A few prompts that carry most of the advantage."""
-    rows = [row for _, step in late_samples(curves) for row in step if row.advantage]
+    """A few of the prompts that were drawn carry most of the advantage."""
+    rows = [row for _, step in late_samples(curves) for row in step]
     weight: dict[str, float] = defaultdict(float)
     for row in rows:
         weight[row.problem_id] += abs(row.advantage or 0.0)
     total = sum(weight.values())
-    few = max(1, len(weight) // 10)
-    if len(weight) < 20 or total == 0:
+    few = len(weight) // 10
+    if few < 2 or total == 0 or solved(curves):
         return None
     top = sorted(weight, key=lambda name: -weight[name])[:few]
     part = sum(weight[name] for name in top) / total
     if part < DOMINANT:
         return None
-    drawn = Counter(row.problem_id for row in rows)
     return Seen(
         (
-            f"{few} of {len(weight)} prompts carry {part:.0%} of the advantage in the last steps: "
-            f"{', '.join(top[:3])}",
-            f"the first of them was drawn {drawn[top[0]]} times",
+            f"{few} of {len(weight)} prompts carry {part:.0%} of the advantage in the last "
+            f"{LATE_STEPS} steps: {', '.join(top[:3])}",
         ),
     )
 
@@ -116,8 +115,8 @@ TIED = Rule(
 DOMINANT_PROMPTS = Rule(
     name="dominant_prompts",
     symptom="A few prompts carry most of the advantage.",
-    cause="They are drawn far more often than others, or are the only ones of medium difficulty: "
-    "the policy is fitted to them.",
+    cause="They are drawn more often than others, or are the only ones of medium difficulty: the "
+    "policy is fitted to them.",
     remedy="Add prompts of medium difficulty, or keep solved ones away",
     look=_dominant,
     override=("objective=+retire_solved",),

@@ -73,7 +73,9 @@ def _rate_too_high(curves: Curves) -> Seen | None:
     at = curves.steps[min(windows.index(best) + size, len(curves.steps)) - 1]
     fallen = windows[-1] < 0.5 * best and best - windows[-1] > 0.1
     held = curves.held_out
-    if held and held[-1].avg < 0.5 * held[0].avg and held[0].avg - held[-1].avg > 0.1:
+    lost = held[0].avg - held[-1].avg if held else 0.0
+    # Where reward grows meanwhile, it is the reward that asks for something else.
+    if lost > 0.1 and held[-1].avg < 0.5 * held[0].avg and not curves.rises("reward"):
         fallen, name, best, at = True, "held-out accuracy", held[0].avg, held[0].step
         windows[-1] = held[-1].avg
     norms = curves.values("grad_norm")
@@ -169,14 +171,13 @@ def _kl_spike(curves: Curves) -> Seen | None:
 
 def _mismatch(curves: Curves) -> Seen | None:
     gap = curves.end("kl_behaviour")
-    rising = curves.rises("kl_behaviour") and gap > 2 * curves.start("kl_behaviour")
     effective = curves.end("mismatch_ess") if curves.has("mismatch_ess") else 1.0
     if gap < MISMATCH and effective > FEWEST_EFFECTIVE:
         return None
     evidence = [curves.spell("kl_behaviour")]
     evidence += [curves.spell("mismatch_ess")] if curves.has("mismatch_ess") else []
     bad = gap > LARGE_MISMATCH or effective < FEWEST_EFFECTIVE
-    return Seen(tuple(evidence), confidence="high" if bad else "medium" if rising else "low")
+    return Seen(tuple(evidence), confidence="high" if bad else "medium")
 
 
 def _clipped(curves: Curves) -> Seen | None:
