@@ -158,7 +158,9 @@ FAULTS: dict[str, Made] = {
             },
         }
     ),
-    "answers_shorten": Made(verifier=_function("brief"), judge=EXACT),
+    "answers_shorten": Made(
+        verifier=_function("brief"), judge=EXACT, stage={**_lr(1e-3), "steps": 40}
+    ),
     "wrong_answers_lengthen": Made(
         verifier={**_function("rambling"), "correct_above": 0.95},
         judge=EXACT,
@@ -166,7 +168,7 @@ FAULTS: dict[str, Made] = {
     ),
     "truncation": Made(start="trained", stage={"sampling": {"max_tokens": 20}}),
     "verifier_gamed": Made(
-        verifier=_function("substring"), judge=EXACT, stage={**_lr(6e-4), "steps": 40}
+        verifier=_function("substring"), judge=EXACT, stage={**_lr(1e-3), "steps": 40}
     ),
     "only_form_is_learnt": Made(
         task=_three_digits(400),

@@ -374,3 +374,30 @@ def test_the_package_runs_as_a_module() -> None:
         [sys.executable, "-m", "lydite", "--version"], capture_output=True, text=True, check=False
     )
     assert ran.stdout.strip() == lydite.__version__, ran.stderr
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_control_c_is_heard_where_python_loses_it(
+    cli: Any, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a destructor an exception goes no further; the run stops at its next event all the
+    same.
+    """
+    from lydite.train.rl import RLTrainer
+
+    class Deaf:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    step = RLTrainer.step
+
+    def interrupted(self: RLTrainer, number: int) -> Any:
+        Deaf()
+        return step(self, number)
+
+    monkeypatch.setattr(RLTrainer, "step", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    result = cli("run", file, "--out", "out")
+    assert result.exit_code == 130
+    assert "stopped; the same command goes on" in result.stderr
+    assert signal.getsignal(signal.SIGINT) == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -61,8 +63,34 @@ def run(
     from lydite.watch.console import ConsoleView
 
     view = ConsoleView()
-    with view:
-        run_recipe(loaded, folder, listeners=[view], redo=redo)
+    with view, _Interrupt() as interrupt:
+        run_recipe(loaded, folder, listeners=[view, interrupt], redo=redo)
+
+
+class _Interrupt:
+    """Control-C, heard for sure. The exception that it raises is lost where Python cannot pass it
+    on, as in a destructor; so it is raised again at the next event.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __enter__(self) -> _Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, *_: object) -> None:
+        self.asked = True
+        raise KeyboardInterrupt
+
+    def __call__(self, event: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
 
 
 def _say_what_is_tried(recipe: object) -> None:
