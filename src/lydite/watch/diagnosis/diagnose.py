@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = (
 """Every rule, what is worst first."""
 
 EXPLAINED_BY = {
-    "tied_groups": ("constant_reward", "learning_rate_too_high"),
+    "tied_groups": ("constant_reward", "learning_rate_too_high", "verifier_gamed"),
     "truncation": ("learning_rate_too_high",),
     "learning_rate_too_high": ("entropy_explosion",),
     "wrong_answers_lengthen": ("entropy_explosion", "learning_rate_too_high"),

@@ -7,7 +7,7 @@ import math
 from lydite.watch.diagnosis.curves import Curves
 from lydite.watch.diagnosis.groups import late_samples
 from lydite.watch.diagnosis.learning import accuracy, solved
-from lydite.watch.diagnosis.rule import Rule, Seen
+from lydite.watch.diagnosis.rule import Confidence, Rule, Seen
 from lydite.watch.events import Evaluated
 from lydite.watch.intervals import paired_difference
 from lydite.watch.samples import Sample
@@ -20,6 +20,8 @@ SLOW = 0.3
 TIMEOUTS = 0.02
 UNDECIDED = 0.01
 SHOWN = 3
+NEAR = 3
+"""Steps to either side of an evaluation whose reward is set against it."""
 
 
 def _change(before: Evaluated, after: Evaluated) -> tuple[float, float, float]:
@@ -31,27 +33,47 @@ def _change(before: Evaluated, after: Evaluated) -> tuple[float, float, float]:
 
 
 def _gamed(curves: Curves) -> Seen | None:
+    """Since held-out accuracy was at its best, reward has not fallen and accuracy has; or from the
+    start on, reward has grown and accuracy has not.
+    """
     evaluations = curves.held_out
-    if len(evaluations) < 2 or not curves.rises("reward"):
+    if len(evaluations) < 2 or not curves.long_enough or solved(curves):
         return None
+    last = evaluations[-1]
+    best = max(evaluations[:-1], key=lambda e: e.avg)
+    fallen, lo, hi = _change(best, last)
+    if fallen < 0 and hi < 0 and curves.end("reward") >= _reward_at(curves, best.step):
+        return _told(curves, best, (fallen, lo, hi), "high")
     gain = curves.change("reward").mean
-    spread = abs(curves.start("reward")) or 1.0
-    if gain < 0.1 * max(spread, 0.5):
+    if not curves.rises("reward") or gain < 0.1 * max(abs(curves.start("reward")), 0.5):
         return None
-    change, lo, hi = _change(evaluations[0], evaluations[-1])
+    change, lo, hi = _change(evaluations[0], last)
     if change > 0 and not hi <= 0.5 * gain:
         return None  # It grew, or nobody knows how surely it did not.
-    if solved(curves):
-        return None
-    first, last = evaluations[0], evaluations[-1]
+    confidence: Confidence = "high" if change <= 0 else "medium"
+    return _told(curves, evaluations[0], (change, lo, hi), confidence)
+
+
+def _reward_at(curves: Curves, step: int) -> float:
+    """Mean reward of the steps around one."""
+    pairs = zip(curves.steps, curves.metrics["reward"], strict=True)
+    near = [value for s, value in pairs if abs(s - step) <= NEAR and math.isfinite(value)]
+    return sum(near) / len(near) if near else math.inf
+
+
+def _told(
+    curves: Curves, first: Evaluated, change: tuple[float, float, float], confidence: Confidence
+) -> Seen:
+    mean, lo, hi = change
+    last = curves.held_out[-1]
     return Seen(
         (
             curves.spell("reward"),
             f"held out ({last.task}): {first.avg:.1%} at step {first.step}, {last.avg:.1%} at "
-            f"step {last.step}; change {change:+.1%}"
+            f"step {last.step}; change {mean:+.1%}"
             + (f" [{lo:+.1%}, {hi:+.1%}]" if math.isfinite(hi) else ""),
         ),
-        confidence="high" if change <= 0 else "medium",
+        confidence=confidence,
         examples=tuple(_well_paid(curves)),
     )
 
