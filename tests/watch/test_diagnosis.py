@@ -11,7 +11,7 @@ import pytest
 
 from lydite.watch.diagnosis.curves import Curves, difference
 from lydite.watch.diagnosis.diagnose import EXPLAINED_BY, RULES, diagnose
-from lydite.watch.diagnosis.live import FIRST, LiveDiagnosis
+from lydite.watch.diagnosis.live import LiveDiagnosis
 from lydite.watch.diagnosis.own import curves_of, read_run
 from lydite.watch.diagnosis.rule import spelt
 from lydite.watch.events import EventLog, StageStarted, StepDone, Warned, read_events
@@ -47,7 +47,7 @@ def test_no_rule_fires_on_a_healthy_run(name: str) -> None:
     (stage,) = read_run(RECORDED / name)
     assert [f for f in diagnose([stage]) if f.severity == "problem"] == []
     # Nor while it went on, where the live diagnosis speaks.
-    for step in range(FIRST, len(stage.steps), 10):
+    for step in range(20, len(stage.steps), 10):
         part = replace(
             stage,
             steps=stage.steps[:step],
@@ -61,8 +61,8 @@ def test_no_rule_fires_on_a_healthy_run(name: str) -> None:
         assert [f for f in found if f.severity == "problem" and f.confidence != "low"] == []
 
 
-def test_there_are_ten_healthy_runs_and_one_for_each_rule() -> None:
-    assert len(HEALTHY) == 10
+def test_there_are_healthy_runs_enough_and_one_for_each_rule() -> None:
+    assert len(HEALTHY) == 11  # ten, and the quickstart
     covered = {RULE_OF.get(name, name) for name in FAULTY}
     assert covered | set(LATER) == {rule.name for rule in RULES}
 
@@ -154,16 +154,16 @@ def test_a_run_is_warned_once_while_it_goes_on_and_not_again_when_it_is_resumed(
 ) -> None:
     path = tmp_path / "events.jsonl"
     recipe = {"stages": [{"name": "rl", "sampling": {"max_tokens": 8}}]}
-    for first in (1, 31):
+    for first in (1, 51):
         with EventLog(path) as log:
             live = LiveDiagnosis(log, recipe, tmp_path)
             log.subscribe(live, replay=True)
             live.begin()
             if first == 1:
                 log.append(StageStarted(stage="rl", stage_kind="rl"))
-            record(log, 30, first)
+            record(log, 50, first)
     said = [e for e in read_events(path) if isinstance(e, Warned)]
-    assert [(e.code, e.step) for e in said] == [("diagnosis_truncation", 20)]
+    assert [(e.code, e.step) for e in said] == [("diagnosis_truncation", 40)]
     assert said[0].message.endswith("stages.0.sampling.max_tokens=16")
     assert "\n" not in said[0].message
 

@@ -49,8 +49,8 @@ def _tied(curves: Curves) -> Seen | None:
             confidence="medium",
         )
     if right > wrong:
-        if curves.end("accuracy") > 0.9 and curves.rises("accuracy"):
-            return None  # It has learnt: what is left of the work is little, as it should be.
+        if curves.start("informative_groups") >= 1 - MOST_TIED:
+            return None  # It has learnt them: what is left of the work is little, as it should be.
         return Seen(
             tuple(evidence),
             symptom="Most groups are all right: the prompts are too easy to teach.",

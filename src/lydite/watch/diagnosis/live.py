@@ -14,7 +14,7 @@ from lydite.watch.events import Event, EventLog, StepDone, Warned
 EVERY = 10
 """Steps between two looks."""
 
-FIRST = 20
+FIRST = 40
 """Steps of a stage before which nothing is said: a course needs some length."""
 
 CODE = "diagnosis_"
@@ -22,7 +22,7 @@ CODE = "diagnosis_"
 
 class LiveDiagnosis:
     """Subscribe it with ``replay``, so that a resumed run knows what it has said already. It says
-    each thing once a stage, and only what is a problem and not a mere guess.
+    each thing once a stage, and only problems that the figures leave little doubt of.
     """
 
     def __init__(self, log: EventLog, recipe: Mapping[str, Any], run: Path) -> None:
@@ -48,7 +48,7 @@ class LiveDiagnosis:
         mine = [event for event in self._events.values() if event.stage == stage]
         for finding in diagnose(curves_of(mine, self._recipe, self._run)):
             code = CODE + finding.rule
-            quiet = finding.severity == "note" or finding.confidence == "low"
+            quiet = finding.severity == "note" or finding.confidence != "high"
             if not quiet and (stage, code) not in self._said:
                 message = one_line(finding)
                 self._log.append(Warned(stage=stage, step=step, code=code, message=message))
