@@ -33,6 +33,9 @@ from lydite.watch.events import Evaluated, read_events, to_json
 from lydite.watch.samples import read_samples
 
 OUT = Path("tests/watch/recorded")
+PLACES = ("start", "directory", "artifact", "path")
+"""Fields of events that say where things lie on the machine that made the run."""
+
 KEPT_SAMPLES = 4
 """Last steps whose rollouts are kept."""
 
@@ -332,7 +335,8 @@ def _keep(run: Path, out: Path) -> None:
         if event.kind in ("run_started", "run_done", "stage_done"):
             continue
         record: dict[str, Any] = json.loads(to_json(event))
-        record.pop("time", None)
+        for name in ("time", *PLACES):
+            record.pop(name, None)
         if isinstance(event, Evaluated):
             record["answers"] = []
         if "metrics" in record:

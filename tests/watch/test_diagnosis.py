@@ -121,7 +121,7 @@ def test_overrides_are_accepted_by_the_recipe(tmp_path: Path) -> None:
     known = curves({"reward": FLAT}, settings=recipe["stages"][2], index=2, recipe=recipe)
     for rule in RULES:
         for override in filter(None, (spelt(known, each) for each in rule.override)):
-            load_recipe(path, [override])
+            assert load_recipe(path, [override]).stages
 
 
 def test_numbers_are_scaled() -> None:
