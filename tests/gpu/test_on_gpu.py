@@ -150,7 +150,7 @@ def test_a_loss_is_that_of_the_cpu(device, objective):
 def test_weights_that_sample_ahead_stay_on_the_device(on):
     engine = DetachedLocalEngine(on("cuda")[0])
     kept = engine.snapshot()
-    engine.restore(kept, 3)
+    engine.load_weights(kept.items(), 3)
     assert {tensor.device.type for tensor in kept.values()} == {"cuda"}
     (group,) = engine.generate([Request("a", (3, 4), 2, SamplingParams(4))])
     assert group[0].versions == (3, 3)

@@ -251,3 +251,16 @@ def test_stale_rollouts_without_a_correction_are_said_to_be():
     (line,) = [m for _, m in advice.of_stage(
         RLConfig(staleness=2).build_objective(), RLConfig(staleness=2))]  # fmt: skip
     assert "2 updates old" in line and "+tis" in line
+
+
+def test_an_engine_takes_all_of_the_weights_or_says_which_are_missing(tiny):
+    policy = tiny()
+    engine = DetachedLocalEngine(policy)
+    learner = Learner(policy, OptimizerConfig(), RLConfig(steps=1).update)
+    names = [name for name, _ in learner.weights()]
+    assert names == [n for n, p in policy.model.named_parameters() if p.requires_grad]
+    engine.load_weights(((n, torch.full_like(w, 0.5)) for n, w in learner.weights()), 7)
+    assert engine.version == 7
+    assert all((w == 0.5).all() for w in engine._own.values())
+    with pytest.raises(AssertionError, match=names[0]):
+        engine.load_weights(list(learner.weights())[1:], 8)

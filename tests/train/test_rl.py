@@ -97,6 +97,7 @@ def trainer(table, objective="grpo", prompts=None, size=4, earlier=0, **fakes):
         config.build_objective(),
         fakes.get("fail_rate", 0.5),
         fakes.get("weights", {}),
+        sync=fakes.get("sync"),
     )
     shown = [Prompt(p, (1, 2)) for p in problems]
     return RLTrainer(config, parts, shown, seed=0, earlier=earlier), parts
@@ -194,6 +195,17 @@ def test_a_batchs_deviation_is_taken_over_all_groups():
     found = [s.advantage for g in parts.learner.batches[0].groups for s in g.sequences]
     assert sorted(found) == pytest.approx(sorted(wanted.flatten().tolist()))
     assert max(found) > 0.75 / centred.std() * 0.8
+
+
+def test_an_engine_with_weights_of_its_own_is_told_after_each_update_and_after_a_checkpoint():
+    told = []
+    rl, parts = trainer({"a": [1, 0, 0, 0]}, sync=told.append)
+    metrics = [rl.step(step).metrics for step in range(2)]
+    assert told == [1, 2] and parts.engine.version == 2
+    assert all("seconds_sync" in each for each in metrics)
+    again, others = trainer({"a": [1, 0, 0, 0]}, sync=told.append)
+    again.load({}, rl.state())
+    assert told == [1, 2, 2] and others.engine.version == 2
 
 
 def test_a_resumed_trainer_draws_what_the_first_would_have_drawn():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -44,10 +44,13 @@ class DetachedLocalEngine:
         return {name: parameter.detach().clone() for name, parameter in self._live.items()}
 
     @torch.no_grad()
-    def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Samples with these weights from now on."""
-        for name, parameter in self._own.items():
-            parameter.copy_(weights[name])
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """See :class:`lydite.rollout.engine.WeightedEngine`."""
+        missing = set(self._own)
+        for name, tensor in weights:
+            self._own[name].copy_(tensor)
+            missing.discard(name)
+        assert not missing, f"trained weights that were not given: {sorted(missing)}"
         self.version = version
 
     def stop(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from lydite.ops.linear import fast_products
 from lydite.ops.packed import LEAST_WORK, PackedWeight, can_pack
 from lydite.ops.sampling import address_key
 from lydite.rollout.budget import budget_of
-from lydite.types import Request, SamplingParams
+from lydite.types import Engine, Request, SamplingParams
 
 PACK_AFTER = 32
 """Steps that repay the copy of the weights: it costs as much as it saves in about 30."""
@@ -73,6 +73,16 @@ class Progress:
     finished: int
     total: int
     tokens: int
+
+
+class WeightedEngine(Engine, Protocol):
+    """An engine with weights of its own, which must be told of what the learner changed."""
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Samples with these from now on: every trained weight, whole, named as the policy's
+        parameters.
+        """
+        ...
 
 
 OnProgress = Callable[[Progress], None]

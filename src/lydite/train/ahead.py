@@ -21,21 +21,18 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from lydite.rollout.engine import WeightedEngine
 from lydite.train.collecting import Collector, Place, Rollout
 from lydite.types import Engine
 
 _PREFIX = "ahead."
 
 
-class DetachedEngine(Engine, Protocol):
+class DetachedEngine(WeightedEngine, Protocol):
     """An engine that samples with weights of its own, whatever becomes of the policy's."""
 
     def snapshot(self) -> dict[str, Tensor]:
         """The policy's trained weights as they are now, by name."""
-        ...
-
-    def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Samples with these from now on."""
         ...
 
     def stop(self) -> None:
@@ -96,7 +93,7 @@ class Ahead:
         return replace(rollout, seconds={**rollout.seconds, **waited})
 
     def _collect(self, step: int, weights: _Weights) -> Rollout:
-        self._engine.restore(weights.tensors, weights.version)
+        self._engine.load_weights(weights.tensors.items(), weights.version)
         return self._collector.take(step)
 
     def state_tensors(self) -> dict[str, Tensor]:

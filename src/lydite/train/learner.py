@@ -8,7 +8,7 @@ memory that takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -72,6 +72,12 @@ class LearnerLike(Protocol):
 
     def refresh_reference(self) -> None:
         """Makes the reference the policy as it is now; asked only where the objective has a KL."""
+        ...
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """The trained weights, each whole, by its name in the model, one after another: an engine
+        elsewhere takes them over as they come. Many ranks must all run through it.
+        """
         ...
 
     def state_tensors(self) -> dict[str, Tensor]: ...
@@ -301,6 +307,12 @@ class Learner:
             [[piece.group.sequences[m].token_ids for m in piece.members] for piece in pieces],
             temperature,
         )
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """See :class:`LearnerLike`."""
+        for name, parameter in self.policy.model.named_parameters():
+            if parameter.requires_grad:
+                yield name, parameter.detach()
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, by name: trained weights and optimiser states, those of a critic

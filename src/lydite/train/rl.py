@@ -7,7 +7,7 @@ code runs with fakes in a test, in one process on a laptop, and with remote ones
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,7 +56,8 @@ class RLParts:
     """What the loop joins. ``fail_rate`` is the share of undecided verdicts past which the run
     stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing;
     ``flops`` are what a token costs the engine (0: unknown). ``ahead`` samples in the engine's
-    place where the stage's settings allow it to be stale.
+    place where the stage's settings allow it to be stale. ``sync`` has an engine with weights of
+    its own take over the learner's, as a version; None: they share them.
     """
 
     engine: Engine
@@ -68,6 +69,7 @@ class RLParts:
     guide: Guide | None = None
     flops: float = 0.0
     ahead: DetachedEngine | None = None
+    sync: Callable[[int], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class RLTrainer:
             with clock("update"), addressed_dropout(self._seed, step):
                 trained = self._parts.learner.update(batch, objective, (step, self.total))
             trained = {**judged, **trained}
-            self._parts.engine.version += 1
+            self._publish(self._parts.engine.version + 1, clock)
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
         problems = rollout.before, place.left, place.size
         retires = objective.group_filter.retire_at is not None
@@ -187,6 +189,13 @@ class RLTrainer:
                 *(advice.of_retired(self.config, problems, step) if retires else ()),
             ],
         )
+
+    def _publish(self, version: int, clock: Clock) -> None:
+        """What samples has the learner's weights from here on, and calls them this version."""
+        if self._parts.sync is not None:
+            with clock("sync"):
+                self._parts.sync(version)
+        self._parts.engine.version = version
 
     def _flops(self, seen: Sequence[Scored], *told: Mapping[str, float]) -> dict[str, float]:
         """Of the step: sampling, what the guide did, and the update."""
@@ -276,7 +285,7 @@ class RLTrainer:
         """Goes on from a checkpoint, to the bit."""
         self._parts.learner.load_state_tensors(tensors)
         self._rollouts.load(tensors, state)
-        self._parts.engine.version = state["version"]
+        self._publish(state["version"], Clock())
         self._coefficient = state.get("entropy_coefficient", self._coefficient)
 
 
