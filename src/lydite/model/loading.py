@@ -16,6 +16,8 @@ from lydite.model.adapters import merge, with_adapter
 from lydite.model.attention import NAME
 from lydite.model.policy import Policy
 from lydite.model.probe import attention_window, why_not_flat
+from lydite.model.reference import has_adapter
+from lydite.model.shards import Shards
 from lydite.model.source import Source, architecture, find_source, one_line, quiet, reading
 from lydite.model.thinking import add_switch
 from lydite.model.tiny_tokenizer import SWITCH_TOKENS, build_tokenizer
@@ -140,20 +142,17 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = _load_weights(source, shape, weight_dtype(config, source, device))
-        _check_vocabulary(model, tokenizer)
+        check_vocabulary(model, tokenizer)
         model.to(device)  # type: ignore[arg-type]
         reason = why_not_flat(model) or _past_window(config, shape)
         if not reason:
             model.set_attn_implementation(NAME)
         model.train()
         if config.gradient_checkpointing:
-            _checkpoint(model)
+            recompute_activations(model)
         if config.lora is not None:
             model = add_lora(model, config.lora)
-    policy = _policy(config, model, tokenizer, reason)
-    if config.lora is not None and config.lora.save == "adapter":
-        policy.adapter_on = config.path
-    return policy
+    return policy_of(config, model, tokenizer, reason)
 
 
 def load_frozen(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Policy:
@@ -179,8 +178,8 @@ def load_prompting(config: ModelConfig) -> Policy:
     tokenizer = load_tokenizer(config, source)
     shape = model_shape(config, source, tokenizer)
     model = shell(source, shape, weight_dtype(config, source, "cpu"))
-    _check_vocabulary(model, tokenizer)
-    return _policy(config, model, tokenizer, not_flat="its weights are not loaded")
+    check_vocabulary(model, tokenizer)
+    return policy_of(config, model, tokenizer, not_flat="its weights are not loaded")
 
 
 def shell(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -193,9 +192,18 @@ def shell(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> PreTra
     return model
 
 
-def _policy(
-    config: ModelConfig, model: PreTrainedModel, tokenizer: Tokenizer, not_flat: str
+def policy_of(
+    config: ModelConfig,
+    model: PreTrainedModel,
+    tokenizer: Tokenizer,
+    not_flat: str,
+    shards: Shards | None = None,
 ) -> Policy:
+    """A loaded model as a policy; ``not_flat`` says why it does not run on flat tokens.
+
+    Raises:
+        UserError: prompts are to go through a chat template, and there is none.
+    """
     end, stops = _endings(model, tokenizer)
     chat = tokenizer.chat_template is not None if config.chat == "auto" else config.chat
     if chat and tokenizer.chat_template is None:
@@ -203,6 +211,7 @@ def _policy(
             "model.chat: the tokenizer has no chat template; give model.chat_template or set chat: "
             "false"
         )
+    alone = config.lora is not None and config.lora.save == "adapter"
     return Policy(
         model,
         tokenizer,
@@ -213,6 +222,8 @@ def _policy(
         thinking=config.thinking,
         flat=not not_flat,
         not_flat=not_flat,
+        adapter_on=config.path if alone and has_adapter(model) else "",
+        shards=shards,
     )
 
 
@@ -342,7 +353,8 @@ def _load_plain(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> 
     return plain
 
 
-def _check_vocabulary(model: PreTrainedModel, tokenizer: Tokenizer) -> None:
+def check_vocabulary(model: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    """Raises ``UserError`` where the tokenizer has more tokens than the model."""
     rows = int(model.config.get_text_config().vocab_size)
     if len(tokenizer) > rows:
         raise UserError(
@@ -380,7 +392,12 @@ def _context(config: ModelConfig, shape: PreTrainedConfig, tokenizer: Tokenizer)
     return limit if window is None else min(limit, window)
 
 
-def _checkpoint(model: PreTrainedModel) -> None:
+def recompute_activations(model: PreTrainedModel) -> None:
+    """Has each block's activations made again in the backward pass.
+
+    Raises:
+        UserError: this architecture cannot.
+    """
     # Transformers 5.24 renamed it; the old name goes away in version 6.
     name = "activation_checkpointing_enable"
     enable = getattr(model, name, None) or model.gradient_checkpointing_enable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from lydite.model.shards import Shards
 from lydite.ops.head import HeadScale
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Policy:
     ``enable_thinking`` (``None``: not passed). ``flat`` says whether the model runs on flat tokens;
     one that does not needs padding, and ``not_flat`` says why. ``adapter_on`` is the path of the
     model beneath where adapters are saved alone, empty where they are merged.
+    ``shards`` are there where the weights lie over several ranks: then each pass is a collective.
     """
 
     model: PreTrainedModel
@@ -38,10 +40,13 @@ class Policy:
     flat: bool = True
     not_flat: str = ""
     adapter_on: str = ""
+    shards: Shards | None = None
 
     @property
     def head(self) -> tuple[Tensor, Tensor | None]:
-        """Weight ``[V, d]`` and bias ``[V]`` of the language-model head."""
+        """Weight ``[V, d]`` and bias ``[V]`` of the language-model head. Where the policy is
+        sharded they can be computed with only within :func:`lydite.model.shards.inside`.
+        """
         layer = self.model.get_output_embeddings()
         assert isinstance(layer, nn.Linear)
         return layer.weight, layer.bias
@@ -52,8 +57,9 @@ class Policy:
 
     def detached(self) -> Policy:
         """The same policy with a copy of its trained weights, which no training changes; frozen
-        ones are shared.
+        ones are shared. Not for a sharded policy.
         """
+        assert self.shards is None, "what samples beside sharded weights has weights of its own"
         shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
         model = copy.deepcopy(self.model, shared)
         model.requires_grad_(False)
@@ -61,6 +67,9 @@ class Policy:
 
     @property
     def device(self) -> str:
+        """Where it computes."""
+        if self.shards is not None:
+            return self.shards.device
         return str(next(self.model.parameters()).device)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from lydite.model.policy import Policy
+from lydite.model.shards import frozen_copy, write
 
 _PREFIX = "reference."
 
@@ -25,7 +26,7 @@ class Reference:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._trained = {n: p for n, p in policy.model.named_parameters() if p.requires_grad}
-        self._frozen = None if has_adapter(policy.model) else _freeze(policy.model)
+        self._frozen = None if has_adapter(policy.model) else _freeze(policy)
         # Trained weights as they were at the last refresh; before the first they are those that
         # the policy was loaded with, which need no place in a checkpoint.
         self._refreshed: dict[str, Tensor] = {}
@@ -51,7 +52,7 @@ class Reference:
 
     def refresh(self) -> None:
         """The reference becomes the policy, as R1-Zero's did every 400 steps (2501.12948)."""
-        self._take({name: parameter.detach() for name, parameter in self._trained.items()})
+        self._take(lambda name: self._trained[name].detach())
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What a checkpoint needs of it by name: nothing before the first refresh."""
@@ -59,18 +60,17 @@ class Reference:
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores :meth:`state_tensors` from among ``tensors``, to the bit."""
-        found = {k.removeprefix(_PREFIX): t for k, t in tensors.items() if k.startswith(_PREFIX)}
-        if found:
-            self._take(found)
+        if any(name.startswith(_PREFIX) for name in tensors):
+            self._take(lambda name: tensors[_PREFIX + name])
 
-    def _take(self, weights: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self._trained.items():
-                if self._frozen is not None:
-                    kept = self._frozen.get_parameter(name).detach()
-                else:
-                    kept = self._refreshed.get(name, torch.empty_like(parameter))
-                self._refreshed[name] = kept.copy_(weights[name])
+    def _take(self, weight: Callable[[str], Tensor]) -> None:
+        for name, parameter in self._trained.items():
+            if self._frozen is not None:
+                kept = self._frozen.get_parameter(name).detach()
+            else:
+                kept = self._refreshed.get(name, torch.empty_like(parameter).detach())
+            write(kept, weight(name))
+            self._refreshed[name] = kept
 
     @contextmanager
     def _adapter_of_old(self) -> Iterator[None]:
@@ -94,8 +94,10 @@ def _write(parameters: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> No
         parameter.copy_(values[name])
 
 
-def _freeze(model: nn.Module) -> nn.Module:
-    frozen = copy.deepcopy(model)
+def _freeze(policy: Policy) -> nn.Module:
+    if policy.shards is not None:
+        return frozen_copy(policy)
+    frozen = copy.deepcopy(policy.model)
     frozen.requires_grad_(False)
     frozen.eval()
     return frozen

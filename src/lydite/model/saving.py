@@ -18,6 +18,7 @@ from lydite.model.adapters import merged, write_adapter
 from lydite.model.policy import Policy
 from lydite.model.reference import has_adapter
 from lydite.model.scorer import Scorer
+from lydite.model.shards import attempt, whole_policy
 from lydite.model.source import quiet
 
 
@@ -29,9 +30,16 @@ def save_policy(policy: Policy, folder: Path) -> None:
     ``folder`` never holds half a model. LoRA adapters are merged into a copy, or where the policy
     says so saved alone; the policy itself is left as it is.
 
+    Of a sharded policy every rank must call this; the first one gathers it in the memory of the CPU
+    and writes.
+
     Raises:
         UserError: the disk is full or the place cannot be written.
     """
+    if policy.shards is not None:
+        plain = whole_policy(policy)
+        attempt(lambda: plain and _whole(folder, lambda place: _write(plain, place)))
+        return
     _whole(folder, lambda place: _write(policy, place))
 
 

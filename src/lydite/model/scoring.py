@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
+from lydite.model.shards import inside, let_go
 from lydite.ops.divergence import Rows, divergence
 from lydite.ops.groups import PackedGroups, pack_groups, take
 from lydite.ops.head import token_logprobs
@@ -38,11 +39,15 @@ def score(
     if not policy.flat:
         return _score_padded(policy, prompts, completions, temperature)
     packed = pack_groups(prompts, completions, policy.device)
-    rows = _rows(policy, packed, temperature)
-    logprobs, entropy = token_logprobs(
-        rows.hidden, rows.weight, rows.bias, packed.targets, rows.scaling
-    )
-    return packed.padded(logprobs), packed.padded(entropy)
+
+    def run() -> tuple[Tensor, Tensor]:
+        rows = _rows(policy, packed, temperature)
+        logprobs, entropy = token_logprobs(
+            rows.hidden, rows.weight, rows.bias, packed.targets, rows.scaling
+        )
+        return packed.padded(logprobs), packed.padded(entropy)
+
+    return inside(policy.model, run)
 
 
 def compare(
@@ -63,12 +68,16 @@ def compare(
     packed = pack_groups(prompts, completions, policy.device)
     with torch.no_grad(), fast_products(teacher.model):
         theirs = _rows(teacher, packed, temperature)
-    ours = _rows(policy, packed, temperature)
-    logprobs, entropy = token_logprobs(
-        ours.hidden, ours.weight, ours.bias, packed.targets, ours.scaling
-    )
-    apart = divergence(ours, theirs, beta)
-    return packed.padded(logprobs), packed.padded(entropy), packed.padded(apart)
+
+    def run() -> tuple[Tensor, Tensor, Tensor]:
+        ours = _rows(policy, packed, temperature)
+        logprobs, entropy = token_logprobs(
+            ours.hidden, ours.weight, ours.bias, packed.targets, ours.scaling
+        )
+        apart = divergence(ours, theirs, beta)
+        return packed.padded(logprobs), packed.padded(entropy), packed.padded(apart)
+
+    return inside(policy.model, run)
 
 
 def _rows(policy: Policy, packed: PackedGroups, temperature: float) -> Rows:
@@ -87,6 +96,7 @@ def _score_padded(
     logits = policy.model(
         input_ids=padded.input_ids, attention_mask=padded.attention_mask, use_cache=False
     ).logits
+    let_go(policy.model)
     rows = padded.before_each(logits)
     log_p = (rows.to(torch.promote_types(rows.dtype, torch.float32)) / temperature).log_softmax(-1)
     logprobs = log_p.gather(2, padded.targets[..., None]).squeeze(2)

@@ -91,6 +91,36 @@ def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     return [TrainBatch(groups, batch.temperature) for groups in cut]
 
 
+def deal(batch: TrainBatch, ranks: int, minibatches: int = 1) -> list[TrainBatch]:
+    """A rollout shared out over ranks by whole groups, so that each has about as many tokens to run
+    in every optimiser step.
+
+    A share has every group's place, and what is another rank's is empty there: cut into minibatches
+    by :func:`split_groups`, shares of a minibatch make up the one that the rollout has.
+    """
+    owners = [0] * len(batch.groups)
+    for part in range(minibatches):
+        load = [0] * ranks
+        places = range(part, len(batch.groups), minibatches)
+        for place in sorted(places, key=lambda p: (-_size(batch.groups[p]), p)):
+            owners[place] = min(range(ranks), key=lambda rank: (load[rank], rank))
+            load[owners[place]] += _size(batch.groups[place])
+    return [
+        TrainBatch(
+            [
+                group if owner == rank else TrainGroup(group.prompt_ids, [])
+                for group, owner in zip(batch.groups, owners, strict=True)
+            ],
+            batch.temperature,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def _size(group: TrainGroup) -> int:
+    return len(group.prompt_ids) + sum(len(s.token_ids) for s in group.sequences)
+
+
 def step_counts(batch: TrainBatch) -> Counts:
     """What the whole optimiser step holds: the denominators of every micro-batch's loss."""
     sizes = [[sum(s.loss_mask) for s in group.sequences] for group in batch.groups]

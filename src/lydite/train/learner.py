@@ -9,6 +9,7 @@ memory that takes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -33,6 +34,7 @@ from lydite.train.imitation import Imitation
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.train.ranks import ALONE, Ranks, joined
+from lydite.train.saved_shards import SavedShards, cut_for, save_shards
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 CRITIC = "critic."
@@ -186,7 +188,10 @@ class Learner:
         ]
         all_move = objective.moves_idle or self._imitation is not None
         taught = batch if all_move else teaching(batch)
-        for pieces in micro_batches(taught, self.config.tokens_per_micro_batch):
+        for pieces in self._passes(taught):
+            if pieces is None:
+                self._idle(batch.temperature)
+                continue
             policy, entropy, apart = self._run(pieces, batch.temperature)
             rows, sequences = [row for piece in pieces for row in piece.rows], members(pieces)
             mask = field_of(sequences, "loss_mask", policy)
@@ -215,6 +220,17 @@ class Learner:
         self._ranks.sum_gradients(self.optimizer.masters)
         return metrics
 
+    def _passes(self, batch: TrainBatch) -> list[list[Piece] | None]:
+        """Micro-batches, and then ``None`` for each pass that other ranks make beside this one."""
+        own = micro_batches(batch, self.config.tokens_per_micro_batch)
+        return [*own, *[None] * (self._ranks.passes(len(own)) - len(own))]
+
+    def _idle(self, temperature: float) -> None:
+        """A pass with gradient that adds 0 to it: a part in the collectives of other ranks."""
+        logprobs, _ = self._score([idle_piece(self.policy)], temperature)
+        (logprobs * 0.0).sum().backward()
+        self.optimizer.gather()
+
     def _minibatches(self, batch: TrainBatch) -> list[TrainBatch]:
         """One for each optimiser step, as many as the rank with the most groups has; some may be
         empty.
@@ -233,7 +249,10 @@ class Learner:
         """:meth:`logprobs`, each with the entropies."""
         found: dict[int, tuple[Tensor, Tensor]] = {}
         with torch.no_grad(), without_dropout(self.policy.model), fast_products(self.policy.model):
-            for pieces in micro_batches(batch, self.config.tokens_per_micro_batch):
+            for pieces in self._passes(batch):
+                if pieces is None:
+                    self._score([idle_piece(self.policy)], batch.temperature)
+                    continue
                 self._flops += flops_per_token(self.policy.model) * _run_tokens(pieces)
                 logprobs, entropies = self._score(pieces, batch.temperature)
                 rows = [row for piece in pieces for row in piece.rows]
@@ -326,13 +345,33 @@ class Learner:
         return found
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restores :meth:`state_tensors`, to the bit."""
+        """Restores :meth:`state_tensors`, to the bit; those of any number of ranks."""
+        tensors = cut_for(self.policy.model, tensors)
         self.optimizer.load_state_tensors(tensors)
         if self._reference is not None:
             self._reference.load_state_tensors(tensors)
         if self.critic is not None:
-            own = {n.removeprefix(CRITIC): t for n, t in tensors.items() if n.startswith(CRITIC)}
+            own = {n.removeprefix(CRITIC): tensors[n] for n in tensors if n.startswith(CRITIC)}
             self.critic.load_state_tensors(own)
+
+    def save_shards(self, folder: Path) -> None:
+        """Writes :meth:`state_tensors` to a folder that all ranks see; a collective.
+
+        Raises:
+            OSError: as :func:`lydite.train.saved_shards.save_shards`.
+        """
+        save_shards(folder, self.state_tensors())
+
+    def load_shards(self, folder: Path) -> None:
+        """Restores what :meth:`save_shards` wrote, on any number of ranks; a collective."""
+        self.load_state_tensors(SavedShards(folder))
+
+
+def idle_piece(policy: Policy) -> Piece:
+    """The least that a pass can be made with: one token after another."""
+    token = min(policy.stop_ids)
+    nothing = TrainSequence((token,), (0,), (0.0,), 0.0)
+    return Piece(TrainGroup((token,), [nothing]), (0,), (0,))
 
 
 def _run_tokens(pieces: Sequence[Piece]) -> int:

@@ -5,14 +5,20 @@ functions of the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import torch
+import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor, nn
 
 from lydite.config import Config, UserError
+from lydite.model.shards import is_sharded, local, write
+from lydite.train.saved_shards import cut_for
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -70,6 +76,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
+        self._model = model
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if not named:
             raise UserError(
@@ -80,18 +87,16 @@ class Optimizer:
             name: p if p.dtype in (torch.float32, torch.float64) else p.detach().float()
             for name, p in self._named.items()
         }
-        groups = [
-            {
-                "params": [m for n, m in self._masters.items() if self._named[n].ndim >= 2],
-                "weight_decay": config.weight_decay,
-            },
-            {
-                "params": [m for n, m in self._masters.items() if self._named[n].ndim < 2],
-                "weight_decay": 0.0,
-            },
-        ]
+        groups: dict[tuple[bool, bool], list[Tensor]] = {}
+        for name, master in self._masters.items():
+            # Sharded and whole ones do not go into one fused step.
+            key = self._named[name].ndim < 2, is_sharded(master)
+            groups.setdefault(key, []).append(master)
         self._adamw = torch.optim.AdamW(
-            [g for g in groups if g["params"]],
+            [
+                {"params": masters, "weight_decay": 0.0 if flat else config.weight_decay}
+                for (flat, _), masters in sorted(groups.items(), key=lambda item: item[0])
+            ],
             lr=config.lr,
             betas=config.betas,
             eps=config.eps,
@@ -151,22 +156,45 @@ class Optimizer:
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores what :meth:`state_tensors` gave, to the bit, in the model too."""
-        with torch.no_grad():
-            for name, master in self._masters.items():
-                master.copy_(tensors[f"weight.{name}"])
+        tensors = cut_for(self._model, tensors)
+        for name, master in self._masters.items():
+            write(master, tensors[f"weight.{name}"])
+            with torch.no_grad():
                 self._named[name].copy_(master)
-                keys = [
-                    key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors
-                ]
-                if keys:
+            state: dict[str, Tensor] = {}
+            for key in ("step", "exp_avg", "exp_avg_sq"):
+                if f"{key}.{name}" in tensors:
+                    value = tensors[f"{key}.{name}"]
                     # Fused AdamW keeps its step count beside the parameter.
-                    self._adamw.state[master] = {
-                        key: tensors[f"{key}.{name}"].clone().to(master.device) for key in keys
-                    }
+                    count = torch.empty_like(value, device=local(master).device)
+                    state[key] = count if key == "step" else torch.empty_like(master)
+                    write(state[key], value)
+            if state:
+                self._adamw.state[master] = state
 
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:
-    """Scales gradients down to a global norm of ``limit``; returns the norm before."""
+    """Scales gradients down to a global norm of ``limit``; returns the norm before. Where some are
+    sharded, the norm is that of all ranks' shards, which must all call this.
+    """
     held = [p for p in parameters if p.grad is not None]
-    norm = float(nn.utils.clip_grad_norm_(held, limit, foreach=True)) if held else 0.0
+    if not any(map(is_sharded, held)):
+        return float(nn.utils.clip_grad_norm_(held, limit, foreach=True)) if held else 0.0
+    norm = _norm_over_shards([p.grad for p in held if p.grad is not None])
+    if norm + 1e-6 > limit:
+        for parameter in held:
+            assert parameter.grad is not None
+            local(parameter.grad).mul_(limit / (norm + 1e-6))
     return norm
+
+
+def _norm_over_shards(gradients: Sequence[Tensor]) -> float:
+    """The norm of sharded gradients, and of such as every rank has whole."""
+    sharded = [g for g in gradients if is_sharded(g)]
+    mesh: DeviceMesh = sharded[0].device_mesh  # type: ignore[attr-defined]
+    wide = torch.promote_types(sharded[0].dtype, torch.float32)
+    squares = torch.stack([local(g).to(wide).pow(2).sum() for g in sharded]).sum()
+    squares = squares.to(mesh.device_type)
+    dist.all_reduce(squares, group=mesh.get_group(mesh.ndim - 1))  # Copies have the same shards.
+    whole = sum(float(g.to(wide).pow(2).sum()) for g in gradients if not is_sharded(g))
+    return math.sqrt(float(squares) + whole)

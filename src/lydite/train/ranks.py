@@ -27,6 +27,12 @@ class Ranks(Protocol):
         """The value of every rank, by rank."""
         ...
 
+    def passes(self, own: int) -> int:
+        """How many passes through the model this rank must make that has work for ``own``: more
+        where each pass is a collective, and another rank has more to do.
+        """
+        ...
+
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Makes every rank's ``grad`` the sum of all ranks'. One that no rank has stays absent."""
         ...
@@ -39,6 +45,9 @@ class Alone:
 
     def gathered(self, value: T) -> list[T]:
         return [value]
+
+    def passes(self, own: int) -> int:
+        return own
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         pass
@@ -56,6 +65,9 @@ class ProcessRanks:
         found: list[T | None] = [None] * dist.get_world_size(self._group)
         dist.all_gather_object(found, value, group=self._group)
         return found  # type: ignore[return-value]
+
+    def passes(self, own: int) -> int:
+        return own
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """A rank without a token for a parameter adds 0 to it."""

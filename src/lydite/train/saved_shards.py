@@ -1,0 +1,114 @@
+"""Tensors on disk as the ranks of a mesh left them, each its shards, readable on any other number
+of ranks: ``torch.distributed.checkpoint``.
+
+The folder must be one that all ranks see.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lydite.model.shards import is_sharded
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+_METADATA = ".metadata"
+
+
+def save_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes each rank's shards of ``tensors`` to ``folder``, and whole ones once, synced to disk.
+    A collective of the default process group.
+
+    Raises:
+        OSError: the disk is full or not writable, or the ranks do not see one folder.
+    """
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    writer = dcp.FileSystemWriter(folder, sync_files=True)
+    try:
+        dcp.save(dict(tensors), storage_writer=writer)
+    except CheckpointException as error:
+        rank, (reason, _) = next(iter(error.failures.items()))
+        raise OSError(f"rank {rank}: {reason}") from error
+    found = dcp.FileSystemReader(folder).read_metadata() if (folder / _METADATA).is_file() else None
+    places = {} if found is None else found.storage_data or {}
+    seen = found is not None and all((folder / p.relative_path).is_file() for p in places.values())
+    everywhere: list[bool] = [True] * dist.get_world_size()
+    dist.all_gather_object(everywhere, seen)
+    if not all(everywhere):
+        raise OSError(
+            f"the ranks do not all see what the others wrote to {folder}; put the run on storage "
+            "that they share"
+        )
+
+
+def has_shards(folder: Path) -> bool:
+    """Whether a folder holds what :func:`save_shards` writes."""
+    return (folder / _METADATA).is_file()
+
+
+class SavedShards(Mapping[str, Tensor]):
+    """The tensors of such a folder, each read when it is asked for: whole, or on a mesh
+    (:meth:`on`) only this rank's rows. Ranks read on their own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from torch.distributed.checkpoint import FileSystemReader
+
+        self._reader = FileSystemReader(folder)
+        metadata = self._reader.read_metadata()
+        # It would be read again for each tensor.
+        self._reader.read_metadata = lambda *_, **__: metadata  # type: ignore[method-assign]
+        self._found = metadata.state_dict_metadata
+        self._mesh: DeviceMesh | None = None
+
+    def on(self, mesh: DeviceMesh) -> SavedShards:
+        """The same tensors, cut along the first dimension over the last one of ``mesh``."""
+        found = copy.copy(self)
+        found._mesh = mesh
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __getitem__(self, name: str) -> Tensor:
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+        from torch.distributed.tensor import Replicate, Shard, empty
+
+        found = self._found[name]
+        assert isinstance(found, TensorStorageMetadata), f"{name} is no tensor"
+        dtype, size = found.properties.dtype, found.size
+        if self._mesh is None or not size:
+            target: Tensor = torch.empty(size, dtype=dtype)
+        else:
+            copies = [Replicate()] * (self._mesh.ndim - 1)
+            target = empty(
+                size, dtype=dtype, device_mesh=self._mesh, placements=[*copies, Shard(0)]
+            )
+        with warnings.catch_warnings():  # It remarks that it reads in a process on its own.
+            warnings.simplefilter("ignore", UserWarning)
+            dcp.load({name: target}, storage_reader=self._reader, no_dist=True)
+        return target
+
+
+def cut_for(model: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Saved shards as a sharded model's ranks need them; anything else as it is."""
+    mesh = next((p.device_mesh for p in model.parameters() if is_sharded(p)), None)
+    return tensors if mesh is None or not isinstance(tensors, SavedShards) else tensors.on(mesh)

@@ -1,0 +1,223 @@
+"""Ranks of sharded policies: forks them for several meshes and saves what they find.
+
+Run as ``shard_worker.py FOLDER``. Ranks are forked from one process that has imported everything
+and computed nothing.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.distributed.tensor
+from test_learner import batch
+from tiny_policy import tiny_model
+
+from lydite.model.loading import LoraConfig, ModelConfig, load_policy
+from lydite.model.policy import Policy
+from lydite.model.reference import Reference
+from lydite.model.saving import save_policy
+from lydite.model.shards import local
+from lydite.objective.objective import Objective
+from lydite.train.batching import deal
+from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from lydite.train.learner import Learner, UpdateConfig
+from lydite.train.optimizer import OptimizerConfig
+from lydite.train.ranks import ALONE, Ranks
+from lydite.train.sharding import ShardingConfig, sharded_policy
+from lydite.types import TrainBatch, TrainGroup
+
+
+def untied() -> ModelConfig:
+    whole = tiny_model()
+    return whole.model_copy(update={"init": {**whole.init, "tie_word_embeddings": False}})
+
+
+def not_flat() -> ModelConfig:
+    """Its attention scores have a soft cap, so it runs padded, the plain way."""
+    whole = tiny_model()
+    # A width whose root, by which it scales embeddings, is exact in every type.
+    return whole.model_copy(
+        update={"path": "init:gemma2", "init": {**whole.init, "hidden_size": 16}}
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained, and how; the shares of groups are those of each rank."""
+
+    model: ModelConfig = field(default_factory=tiny_model)
+    spec: str = "grpo+kl"
+    update: dict[str, int] = field(default_factory=dict)
+    shares: tuple[tuple[int, ...], ...] = ()
+    sharding: ShardingConfig = field(default_factory=lambda: ShardingConfig(recompute=False))
+    max_norm: float = 0.001
+
+
+TWICE = {"epochs": 2, "minibatches": 2}
+CASES = {
+    "tied": Case(update=TWICE, shares=((0, 2), (1,))),
+    "one idle": Case(update=TWICE, shares=((), (0, 1, 2))),
+    "untied": Case(untied(), "dapo+kl_cov", {"epochs": 2}, ((1,), (0, 2))),
+    "lora": Case(tiny_model(lora=LoraConfig(rank=4)), update=TWICE, shares=((0, 2), (1,))),
+    "not flat": Case(not_flat(), shares=((), (0, 1, 2))),
+    "offloaded": Case(shares=((0,), (1, 2)), sharding=ShardingConfig(offload=True), max_norm=1e9),
+    "four": Case(update=TWICE, shares=((0,), (), (2, 1), ())),
+    "two by two": Case(
+        update=TWICE, shares=((), (0,), (2,), (1,)), sharding=ShardingConfig(data=2)
+    ),
+}
+
+
+def learner_of(case: Case, policy: Policy, ranks: Ranks = ALONE) -> Learner:
+    return Learner(
+        policy,
+        OptimizerConfig(lr=1e-3, max_grad_norm=case.max_norm, weight_decay=0.1),
+        UpdateConfig(tokens_per_micro_batch=12, **case.update),
+        Reference(policy),
+        ranks=ranks,
+    )
+
+
+def alone(case: Case) -> Learner:
+    policy = load_policy(case.model)
+    policy.model.to(torch.float64)
+    return learner_of(case, policy)
+
+
+def sharded(case: Case) -> Learner:
+    return learner_of(case, *sharded_policy(case.model, case.sharding, dtype=torch.float64))
+
+
+def trained(case: Case, learner: Learner, groups: tuple[int, ...]) -> dict[str, Any]:
+    """Metrics and weights of two rollouts, the reference made anew between them."""
+    data = batch()
+    shares = [
+        group if place in groups else TrainGroup(group.prompt_ids, [])
+        for place, group in enumerate(data.groups)
+    ]
+    own = TrainBatch(shares, data.temperature)
+    objective = Objective.parse(case.spec).with_limit(16)
+    metrics = [learner.update(own, objective, (0, 2))]
+    learner.refresh_reference()
+    metrics.append(learner.update(own, objective, (1, 2)))
+    return {"metrics": metrics, "weights": weights_of(learner)}
+
+
+def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
+    return {
+        name: p.full_tensor() if hasattr(p, "full_tensor") else p.detach()
+        for name, p in learner.policy.model.named_parameters()
+        if p.requires_grad
+    }
+
+
+def halves(rank: int) -> dict[str, Any]:
+    """A model that is computed with in bfloat16: the first pass, and weights after small steps."""
+    model = tiny_model(dtype="bfloat16")
+    policy, ranks = sharded_policy(model, ShardingConfig())
+    optimizer = OptimizerConfig(lr=1e-6)
+    learner = Learner(policy, optimizer, UpdateConfig(), ranks=ranks)
+    data = batch()
+    own = TrainBatch(data.groups[:1] if rank else data.groups[1:], data.temperature)
+    before = ranks.gathered([row.cpu() for row in learner.logprobs(own)])
+    metrics = learner.update(own, Objective.parse("grpo").with_limit(16), (0, 1))
+    shares = {n: local(p) for n, p in policy.model.named_parameters()}
+    return {
+        "logprobs": [row for rows in reversed(before) for row in rows],
+        "metrics": metrics,
+        "masters": weights_of(learner),
+        "cut": {n: (tuple(t.shape), t.dtype) for n, t in shares.items()},
+    }
+
+
+def begun(learner: Learner, own: TrainBatch) -> None:
+    """A rollout and a new reference: all that a checkpoint has to keep is there."""
+    learner.update(own, Objective.parse("grpo+kl").with_limit(16), (0, 2))
+    learner.refresh_reference()
+
+
+def resumed(learner: Learner, own: TrainBatch, folder: Path) -> dict[str, torch.Tensor]:
+    """Goes on from the newest checkpoint."""
+    found = load_checkpoint(folder)
+    assert found is not None and found.step == 1 and found.state == {"place": 7}
+    learner.load_state_tensors(found.tensors)
+    learner.update(own, Objective.parse("grpo+kl").with_limit(16), (1, 2))
+    return weights_of(learner)
+
+
+SAVED = {"saved": Case(tiny_model()), "saved lora": Case(tiny_model(lora=LoraConfig(rank=4)))}
+
+
+def saved(rank: int, folder: Path) -> None:
+    """Checkpoints and models of four ranks, two by two."""
+    for name, case in SAVED.items():
+        case = replace(case, sharding=ShardingConfig(data=2))
+        learner = sharded(case)
+        own = deal(batch(), 4)[rank]
+        begun(learner, own)
+        for step in (0, 1):
+            state = Checkpoint(step, learner.state_tensors(), {"place": 7})
+            save_checkpoint(folder / name, state, keep=1)
+        save_policy(learner.policy, folder / f"{name} model")
+
+
+def two(rank: int, folder: Path) -> dict[str, Any]:
+    names = ["tied", "one idle", "untied", "lora", "not flat", "offloaded"]
+    found: dict[str, Any] = {
+        name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank]) for name in names
+    }
+    found["halves"] = halves(rank)
+    for name, case in SAVED.items():
+        found[name] = resumed(sharded(case), deal(batch(), 2)[rank], folder / name)
+    return found
+
+
+def four(rank: int, folder: Path) -> dict[str, Any]:
+    saved(rank, folder)
+    return {
+        name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank])
+        for name in ("four", "two by two")
+    }
+
+
+def main(rank: int, size: int, folder: Path, run: Callable[[int, Path], dict[str, Any]]) -> None:
+    torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(100, exit=True)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/store-{size}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+    found = run(rank, folder)
+    if rank == 0:
+        torch.save(found, folder / f"found-{size}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    fork = multiprocessing.get_context("fork")
+    for size, run in ((4, four), (2, two)):
+        ranks = [
+            fork.Process(target=main, args=(rank, size, Path(sys.argv[1]), run))
+            for rank in range(size)
+        ]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join(120)
+        if any(each.exitcode != 0 for each in ranks):
+            for each in ranks:
+                each.kill()
+            sys.exit(1)

@@ -1,0 +1,129 @@
+"""A step on shards is the step of one process, on two gloo ranks and on four."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import shard_worker
+import torch
+from safetensors.torch import load_file
+from shard_worker import CASES, SAVED, alone, begun, resumed, trained, weights_of
+from test_learner import batch
+from tiny_policy import tiny_model
+
+from lydite.config import UserError
+from lydite.model.loading import load_policy
+from lydite.model.saving import save_policy
+from lydite.model.shards import blocks_of
+from lydite.objective.objective import Objective
+from lydite.train.learner import Learner, UpdateConfig
+from lydite.train.optimizer import OptimizerConfig
+from lydite.train.sharding import ShardingConfig
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What two ranks and four found, started once."""
+    folder = tmp_path_factory.mktemp("shards")
+    paths = [str(Path(shard_worker.__file__).parent), *sys.path]
+    done = subprocess.run(
+        [sys.executable, shard_worker.__file__, str(folder)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=220,
+    )
+    assert done.returncode == 0, done.stdout
+    found = {**torch.load(folder / "found-4.pt"), **torch.load(folder / "found-2.pt")}
+    return {**found, "folder": folder}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_on_shards_is_that_of_one_process(found, name):
+    case = CASES[name]
+    expected = trained(case, alone(case), (0, 1, 2))
+    ours = found[name]
+    for mine, theirs in zip(ours["metrics"], expected["metrics"], strict=True):
+        assert theirs["grad_norm"] > 0
+        assert mine == pytest.approx(theirs, rel=1e-6, abs=1e-7)
+    assert ours["weights"].keys() == expected["weights"].keys()
+    for weight, tensor in expected["weights"].items():
+        torch.testing.assert_close(ours["weights"][weight], tensor, rtol=1e-6, atol=1e-9)
+
+
+def test_clipping_was_active(found):
+    clipped = [m["grad_norm"] > CASES["tied"].max_norm for m in found["tied"]["metrics"]]
+    assert all(clipped)
+
+
+def test_bfloat16_is_computed_with_and_float32_is_kept(found):
+    ours = found["halves"]
+    model = tiny_model(dtype="bfloat16")
+    policy = load_policy(model)
+    learner = Learner(policy, OptimizerConfig(lr=1e-6), UpdateConfig())
+    # The same numbers go through the same operations.
+    for row, expected in zip(ours["logprobs"], learner.logprobs(batch()), strict=True):
+        torch.testing.assert_close(row, expected, rtol=0, atol=0)
+    start = {n: p.detach().float() for n, p in policy.model.named_parameters()}
+    metrics = learner.update(batch(), Objective.parse("grpo").with_limit(16), (0, 1))
+    assert ours["metrics"]["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=0.02)
+    masters = dict(zip(start, learner.optimizer.masters, strict=True))
+    moved = 0.0
+    for name, before in start.items():
+        step, expected = ours["masters"][name] - before, masters[name].detach() - before
+        assert ours["masters"][name].dtype == torch.float32
+        assert float((step - expected).detach().abs().mean()) <= 0.1 * 1e-6
+        moved += float(step.detach().abs().sum())
+    assert moved > 0  # Far less than the spacing of bfloat16, and still there.
+    assert {dtype for _, dtype in ours["cut"].values()} == {torch.float32}
+    whole = sum(p.numel() for p in start.values())
+    held = sum(torch.Size(shape).numel() for shape, _ in ours["cut"].values())
+    assert 0.5 * whole <= held <= 0.55 * whole
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_checkpoint_of_four_ranks_goes_on_on_two_and_on_one(found, name):
+    expected = alone(SAVED[name])
+    begun(expected, batch())
+    one = resumed(alone(SAVED[name]), batch(), found["folder"] / name)
+    expected.update(batch(), Objective.parse("grpo+kl").with_limit(16), (1, 2))
+    for weight, tensor in weights_of(expected).items():
+        for ours in (one, found[name]):
+            torch.testing.assert_close(ours[weight], tensor, rtol=1e-6, atol=1e-9)
+    # All but the newest are gone, and nothing half-written is left.
+    assert [p.name for p in (found["folder"] / name).iterdir()] == ["step-000001"]
+
+
+def test_a_model_is_saved_whole_from_shards(found, tmp_path):
+    for name, case in SAVED.items():
+        learner = alone(case)
+        begun(learner, batch())
+        save_policy(learner.policy, tmp_path / name)
+        folders = found["folder"] / f"{name} model", tmp_path / name
+        ours, theirs = (load_file(folder / "model.safetensors") for folder in folders)
+        assert ours.keys() == theirs.keys()
+        for weight, tensor in theirs.items():
+            torch.testing.assert_close(ours[weight], tensor, rtol=1e-6, atol=1e-9)
+        files = [sorted(file.name for file in folder.iterdir()) for folder in folders]
+        assert files[0] == files[1]
+        configs = [(folder / "config.json").read_text() for folder in folders]
+        assert configs[0] == configs[1]
+
+
+def test_meshes_that_do_not_fit_the_ranks_are_refused():
+    assert ShardingConfig().mesh_shape(8) == (1, 8)
+    assert ShardingConfig(data=2).mesh_shape(8) == (2, 4)
+    assert ShardingConfig(data=2, shard=4).mesh_shape(8) == (2, 4)
+    for wrong, ranks in ((ShardingConfig(data=3), 8), (ShardingConfig(shard=4), 8)):
+        with pytest.raises(UserError, match="does not make 8 ranks"):
+            wrong.mesh_shape(ranks)
+
+
+def test_blocks_are_found_by_structure():
+    policy = load_policy(tiny_model())
+    assert blocks_of(policy.model) == list(policy.model.model.layers)
