@@ -22,17 +22,22 @@ import torch.distributed.tensor
 from test_learner import batch
 from tiny_policy import tiny_model
 
+from lydite.model import sharded_loading
 from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.saving import save_policy
+from lydite.model.scoring import score
 from lydite.model.shards import local
 from lydite.objective.objective import Objective
 from lydite.train.batching import deal
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from lydite.train.critic import Critic, CriticConfig
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
+from lydite.train.preference import Pair, PreferenceConfig, PreferenceTrainer
 from lydite.train.ranks import ALONE, Ranks
+from lydite.train.sft import Example, SFTConfig, SFTTrainer
 from lydite.train.sharding import ShardingConfig, sharded_policy
 from lydite.types import TrainBatch, TrainGroup
 
@@ -78,6 +83,12 @@ CASES = {
 }
 
 
+CRITICS = {
+    "critic": (Case(sharding=ShardingConfig()), "model"),
+    "critic's head": (Case(tiny_model(lora=LoraConfig(rank=4))), "head"),
+}
+
+
 def learner_of(case: Case, policy: Policy, ranks: Ranks = ALONE) -> Learner:
     return Learner(
         policy,
@@ -88,10 +99,14 @@ def learner_of(case: Case, policy: Policy, ranks: Ranks = ALONE) -> Learner:
     )
 
 
-def alone(case: Case) -> Learner:
+def policy_alone(case: Case) -> Policy:
     policy = load_policy(case.model)
     policy.model.to(torch.float64)
-    return learner_of(case, policy)
+    return policy
+
+
+def alone(case: Case) -> Learner:
+    return learner_of(case, policy_alone(case))
 
 
 def sharded(case: Case) -> Learner:
@@ -111,6 +126,46 @@ def trained(case: Case, learner: Learner, groups: tuple[int, ...]) -> dict[str, 
     learner.refresh_reference()
     metrics.append(learner.update(own, objective, (1, 2)))
     return {"metrics": metrics, "weights": weights_of(learner)}
+
+
+def criticised(case: Case, kind: str, policy: Policy, ranks: Ranks, own: TrainBatch) -> Any:
+    """PPO with a KL in the reward: figures, and what policy and critic weigh after a rollout."""
+    optimizer = OptimizerConfig(lr=1e-3, max_grad_norm=case.max_norm)
+    critic = Critic(policy, CriticConfig(kind=kind), optimizer, 12, ranks)
+    update = UpdateConfig(tokens_per_micro_batch=12)
+    learner = Learner(policy, optimizer, update, Reference(policy), critic, ranks)
+    objective = Objective.parse("ppo+kl_in_reward").with_limit(16)
+    figures = []
+    for step in range(2):
+        told, judged = learner.judge(own, objective)
+        figures.append({**judged, **learner.update(told, objective, (step, 2))})
+    values = {
+        name: p.full_tensor() if hasattr(p, "full_tensor") else p.detach()
+        for name, p in critic.model.named_parameters()
+    }
+    return {"metrics": figures, "weights": weights_of(learner), "critic": values}
+
+
+def imitated(policy: Policy, ranks: Ranks = ALONE) -> Any:
+    """Two steps of SFT on five examples, two at a time, and two of DPO."""
+    texts = [[*range(5 + n, 8 + n)] for n in range(5)]
+    examples = [
+        Example(t[:1], t[1:] * (n + 1), [0] + [1] * (2 * n + 1)) for n, t in enumerate(texts)
+    ]
+    config = SFTConfig(
+        steps=2, batch_size=2, tokens_per_micro_batch=8, optimizer=OptimizerConfig(lr=1e-3)
+    )
+    trainer = SFTTrainer(policy, config, examples, 0, ranks)
+    figures = [dict(trainer.step(step).metrics) for step in range(2)]
+    pairs = [Pair(t[:1], t[1:], t[:1] * (n + 1)) for n, t in enumerate(texts)]
+    aims = PreferenceConfig(
+        steps=2, batch_size=3, tokens_per_micro_batch=8, optimizer=OptimizerConfig(lr=1e-3)
+    )
+    prefer = PreferenceTrainer(policy, aims, pairs, 0, ranks=ranks)
+    figures += [dict(prefer.step(step).metrics) for step in range(2)]
+    for found in figures:
+        del found["tokens_per_second"]
+    return {"metrics": figures, "weights": weights_of(prefer.learner)}
 
 
 def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
@@ -158,8 +213,15 @@ def resumed(learner: Learner, own: TrainBatch, folder: Path) -> dict[str, torch.
 SAVED = {"saved": Case(tiny_model()), "saved lora": Case(tiny_model(lora=LoraConfig(rank=4)))}
 
 
+def experts() -> ModelConfig:
+    whole = tiny_model()
+    init = {**whole.init, "num_local_experts": 4, "num_experts_per_tok": 2}
+    return whole.model_copy(update={"path": "init:mixtral", "init": init})
+
+
 def saved(rank: int, folder: Path) -> None:
     """Checkpoints and models of four ranks, two by two."""
+    save_policy(sharded_policy(experts(), ShardingConfig())[0], folder / "experts model")
     for name, case in SAVED.items():
         case = replace(case, sharding=ShardingConfig(data=2))
         learner = sharded(case)
@@ -171,12 +233,44 @@ def saved(rank: int, folder: Path) -> None:
         save_policy(learner.policy, folder / f"{name} model")
 
 
+def read(folder: Path) -> dict[str, Any]:
+    """A saved model whose files every rank reads its own rows of, with new adapters; and one of
+    experts, which lie otherwise in the file than in the model.
+    """
+    rows, spread = sharded_loading.read_rows, sharded_loading._spread_from_first
+    called: list[str] = []
+    sharded_loading.read_rows = lambda *a: (called.append("rows"), rows(*a))[1]
+    sharded_loading._spread_from_first = lambda *a: (called.append("spread"), spread(*a))[1]
+    found: dict[str, Any] = {}
+    for name, lora in (("saved", None), ("saved", LoraConfig(rank=4)), ("experts", None)):
+        model = ModelConfig(path=str(folder / f"{name} model"), lora=lora)
+        policy, _ = sharded_policy(model, ShardingConfig())
+        with torch.no_grad():
+            rows_of = score(policy, [[7, 8, 9]], [[[10, 11], [12, 13, 14]]])[0]
+        weights = {n: p.full_tensor() for n, p in policy.model.named_parameters()}
+        found[f"{name} {lora is not None}"] = {
+            "by": called.pop(),
+            "flat": policy.not_flat,
+            "logprobs": rows_of,
+            "weights": weights,
+        }
+    return found
+
+
 def two(rank: int, folder: Path) -> dict[str, Any]:
     names = ["tied", "one idle", "untied", "lora", "not flat", "offloaded"]
     found: dict[str, Any] = {
         name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank]) for name in names
     }
+    found["read"] = read(folder)
+    found["imitated"] = imitated(
+        *sharded_policy(tiny_model(), ShardingConfig(), dtype=torch.float64)
+    )
     found["halves"] = halves(rank)
+    for name, (case, kind) in CRITICS.items():
+        policy, ranks = sharded_policy(case.model, case.sharding, dtype=torch.float64)
+        own = deal(batch(), 2)[rank]
+        found[name] = criticised(case, kind, policy, ranks, own)
     for name, case in SAVED.items():
         found[name] = resumed(sharded(case), deal(batch(), 2)[rank], folder / name)
     return found

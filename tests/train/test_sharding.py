@@ -11,17 +11,32 @@ import pytest
 import shard_worker
 import torch
 from safetensors.torch import load_file
-from shard_worker import CASES, SAVED, alone, begun, resumed, trained, weights_of
+from shard_worker import (
+    CASES,
+    CRITICS,
+    SAVED,
+    Case,
+    alone,
+    begun,
+    criticised,
+    imitated,
+    policy_alone,
+    resumed,
+    trained,
+    weights_of,
+)
 from test_learner import batch
 from tiny_policy import tiny_model
 
 from lydite.config import UserError
-from lydite.model.loading import load_policy
+from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.saving import save_policy
+from lydite.model.scoring import score
 from lydite.model.shards import blocks_of
 from lydite.objective.objective import Objective
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
+from lydite.train.ranks import ALONE
 from lydite.train.sharding import ShardingConfig
 
 
@@ -54,6 +69,59 @@ def test_a_step_on_shards_is_that_of_one_process(found, name):
     assert ours["weights"].keys() == expected["weights"].keys()
     for weight, tensor in expected["weights"].items():
         torch.testing.assert_close(ours["weights"][weight], tensor, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CRITICS)
+def test_a_critic_judges_and_learns_on_shards(found, name):
+    case, kind = CRITICS[name]
+    expected = criticised(case, kind, policy_alone(case), ALONE, batch())
+    for mine, theirs in zip(found[name]["metrics"], expected["metrics"], strict=True):
+        assert theirs["critic_grad_norm"] > 0
+        assert mine == pytest.approx(theirs, rel=1e-6, abs=1e-7)
+    for part in ("weights", "critic"):
+        assert found[name][part].keys() == expected[part].keys()
+        for weight, tensor in expected[part].items():
+            torch.testing.assert_close(found[name][part][weight], tensor, rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_is_read_row_by_row_where_its_file_allows_it(found):
+    for name, by in (("saved False", "rows"), ("saved True", "rows"), ("experts False", "spread")):
+        ours = found["read"][name]
+        assert ours["by"] == by and ours["flat"] == ""
+        plain = load_policy(ModelConfig(path=str(found["folder"] / f"{name.split()[0]} model")))
+        assert plain.not_flat == ""
+        weights = {
+            n.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+            for n, tensor in ours["weights"].items()
+            if ".lora_" not in n
+        }
+        assert weights.keys() == dict(plain.model.named_parameters()).keys()
+        for weight, tensor in weights.items():
+            torch.testing.assert_close(
+                tensor, plain.model.get_parameter(weight).data, rtol=0, atol=0
+            )
+        # New adapters change nothing yet.
+        expected = score(plain, [[7, 8, 9]], [[[10, 11], [12, 13, 14]]])[0]
+        torch.testing.assert_close(ours["logprobs"], expected.detach(), rtol=1e-6, atol=1e-6)
+    adapters = {n: t for n, t in found["read"]["saved True"]["weights"].items() if ".lora_" in n}
+    for name, tensor in adapters.items():
+        if "lora_B" in name:
+            assert not tensor.any()
+        else:  # Uniform up to 1/sqrt(inputs), as PEFT makes them.
+            bound = tensor.shape[1] ** -0.5
+            assert 0.8 * bound < float(tensor.detach().abs().max()) <= bound
+    assert len({float(t.flatten()[0]) for n, t in adapters.items() if "lora_A" in n}) > 10
+
+
+def test_imitation_and_preference_on_shards(found):
+    expected = imitated(policy_alone(Case()))
+    for mine, theirs in zip(found["imitated"]["metrics"], expected["metrics"], strict=True):
+        assert theirs["grad_norm"] > 0
+        assert mine == pytest.approx(theirs, rel=1e-6, abs=1e-9)
+    for weight, tensor in expected["weights"].items():
+        torch.testing.assert_close(
+            found["imitated"]["weights"][weight], tensor, rtol=1e-6, atol=1e-9
+        )
 
 
 def test_clipping_was_active(found):

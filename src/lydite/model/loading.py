@@ -144,7 +144,7 @@ def load_policy(config: ModelConfig, device: str = "cpu", seed: int = 0) -> Poli
         model = _load_weights(source, shape, weight_dtype(config, source, device))
         check_vocabulary(model, tokenizer)
         model.to(device)  # type: ignore[arg-type]
-        reason = why_not_flat(model) or _past_window(config, shape)
+        reason = why_not_flat(model) or past_window(config, shape)
         if not reason:
             model.set_attn_implementation(NAME)
         model.train()
@@ -363,7 +363,7 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: Tokenizer) -> None:
         )
 
 
-def _past_window(config: ModelConfig, shape: PreTrainedConfig) -> str:
+def past_window(config: ModelConfig, shape: PreTrainedConfig) -> str:
     """Why a context that the user asked for is too long to run flat, or ``""``."""
     window = attention_window(shape.get_text_config())
     if window is None or config.context is None or config.context <= window:

@@ -9,6 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from lydite.model.attention import NAME, hidden_states
 from lydite.model.policy import head_scale
+from lydite.model.shards import Shards, inside, recover
 from lydite.model.source import quiet
 from lydite.ops.head import logits_of
 from lydite.ops.layout import Layout
@@ -51,8 +52,9 @@ def supports_flat(model: PreTrainedModel) -> bool:
 
 
 @torch.no_grad()
-def why_not_flat(model: PreTrainedModel) -> str:
-    """Why a model cannot run on flat tokens, in a few words, or ``""`` when it can.
+def why_not_flat(model: PreTrainedModel, shards: Shards | None = None) -> str:
+    """Why a model cannot run on flat tokens, in a few words, or ``""`` when it can. Of a sharded
+    model every rank must ask.
 
     Compares the logits of two sequences run flat with those of the model's plain forward pass.
     Leaves the attention implementation as it found it.
@@ -69,8 +71,9 @@ def why_not_flat(model: PreTrainedModel) -> str:
         with quiet():
             if before == NAME:
                 model.set_attn_implementation("sdpa")
-            return _compare(model)
+            return _compare(model, shards)
     except Exception as error:  # Whatever an architecture trips over means the same: it cannot.
+        recover(model)
         return f"it raised {type(error).__name__}: {' '.join(str(error).split())[:100]}"
     finally:
         model.train(training)
@@ -78,25 +81,30 @@ def why_not_flat(model: PreTrainedModel) -> str:
             model.set_attn_implementation(before)
 
 
-def _compare(model: PreTrainedModel) -> str:
-    device = next(model.parameters()).device
+def _compare(model: PreTrainedModel, shards: Shards | None) -> str:
+    device = next(model.parameters()).device if shards is None else torch.device(shards.device)
     vocabulary = int(model.config.get_text_config().vocab_size)
     ids = (torch.arange(2 * LENGTH, device=device) * 7919 + 5) % vocabulary
     positions = torch.arange(LENGTH, device=device).repeat(2)
     plain = model(input_ids=ids.view(2, LENGTH), use_cache=False).logits.flatten(0, 1).float()
     model.set_attn_implementation(NAME)
-    head = model.get_output_embeddings()
-    assert isinstance(head, nn.Linear)
     layout = _TwoSequences()
-    states = hidden_states(model, ids, positions, layout)
-    flat = logits_of(states, head.weight, head.bias, head_scale(model.config))
+
+    def run() -> Tensor:
+        head = model.get_output_embeddings()
+        assert isinstance(head, nn.Linear)
+        states = hidden_states(model, ids, positions, layout)
+        return logits_of(states, head.weight, head.bias, head_scale(model.config))
+
+    flat = inside(model, run)
     layers = model.config.get_text_config().num_hidden_layers
     if sorted(layout.layers) != list(range(layers)):
         return f"{len(layout.layers)} of its {layers} layers take their attention from the registry"
     if layout.kept != {key_heads(model.config)}:
         return f"its keys have (heads, dimension) {sorted(layout.kept)}, which its settings deny"
     difference = float((flat - plain).pow(2).mean().sqrt() / plain.std().clamp_min(1e-6))
-    if not difference <= TOLERANCE.get(model.dtype, 1e-4):
+    compute = None if shards is None else shards.compute
+    if not difference <= TOLERANCE.get(compute or model.dtype, 1e-4):
         return f"its logits differ from the plain ones by {difference:.2g} of their spread"
     return ""
 

@@ -38,7 +38,12 @@ def save_policy(policy: Policy, folder: Path) -> None:
     """
     if policy.shards is not None:
         plain = whole_policy(policy)
-        attempt(lambda: plain and _whole(folder, lambda place: _write(plain, place)))
+
+        def write_plain() -> None:
+            if plain is not None:
+                _whole(folder, lambda place: _write(plain, place))
+
+        attempt(write_plain)
         return
     _whole(folder, lambda place: _write(policy, place))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,11 +22,14 @@ from lydite.model.loading import (
     load_policy,
     load_tokenizer,
     model_shape,
+    past_window,
     policy_of,
     recompute_activations,
     weight_dtype,
 )
 from lydite.model.policy import Policy
+from lydite.model.probe import why_not_flat
+from lydite.model.row_reading import files_of, read_rows
 from lydite.model.shards import Shards, attempt, local, materialise, own_rows, shard
 from lydite.model.source import Source, find_source, reading
 
@@ -60,11 +64,24 @@ def load_sharded(
         attempt(lambda: recompute_activations(model))
     shard(model, plan)
     materialise(model, plan)
-    reason = _spread_from_first(model, plan, config, seed)
+    files = _readable(config, model)
+    if files is None:
+        reason = _spread_from_first(model, plan, config, seed)
+    else:
+        attempt(lambda: read_rows(model, files, seed))
+        reason = why_not_flat(model, plan) or past_window(config, model.config)
     if not reason:
         model.set_attn_implementation(NAME)
     model.train()
     return policy_of(config, model, tokenizer, reason, plan)
+
+
+def _readable(config: ModelConfig, model: PreTrainedModel) -> dict[str, Path] | None:
+    """The files that every rank can read its rows from, or None."""
+    found = attempt(lambda: files_of(find_source(config.path), model))
+    there: list[bool] = [False] * dist.get_world_size()
+    dist.all_gather_object(there, found is not None)
+    return found if all(there) else None
 
 
 def _plan(
@@ -117,7 +134,7 @@ def _parameters_on_meta() -> Iterator[None]:
             parameter = nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
         register(module, name, parameter)
 
-    nn.Module.register_parameter = on_meta  # type: ignore[method-assign]
+    nn.Module.register_parameter = on_meta  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
@@ -146,7 +163,7 @@ def _whole(config: ModelConfig, plan: Shards) -> ModelConfig:
 def _spread(model: nn.Module, state: Mapping[str, Tensor], device: str) -> None:
     """Each tensor goes to all ranks, which keep their rows of it."""
     saved = model.state_dict().keys()
-    tensors = [(n, p, True) for n, p in model.named_parameters()]
+    tensors: list[tuple[str, Tensor, bool]] = [(n, p, True) for n, p in model.named_parameters()]
     tensors += [(n, b, False) for n, b in model.named_buffers() if n in saved]
     for name, tensor, cut in tensors:
         if state:

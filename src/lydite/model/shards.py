@@ -38,6 +38,10 @@ SHARD, DATA = "shard", "data"
 """Names of the mesh's dimensions: weights are cut along the one and copied along the other."""
 
 
+_RECOMPUTED = {"gradient_checkpointing", "_gradient_checkpointing_func"}
+"""What Transformers sets on modules whose activations are made again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shards:
     """How a policy's weights lie over ranks.
@@ -80,6 +84,12 @@ def let_go(model: nn.Module) -> None:
     """
     if _ENTRY in vars(model) and not torch.is_grad_enabled():
         model.reshard()  # type: ignore[operator]
+
+
+def recover(model: nn.Module) -> None:
+    """After a pass that raised, on every rank alike: the next finds a sharded model in order."""
+    if _ENTRY in vars(model):
+        model.reset_iter_state()  # type: ignore[operator]
 
 
 def shard(model: nn.Module, shards: Shards) -> None:
@@ -217,6 +227,26 @@ def frozen_copy(policy: Policy) -> PreTrainedModel:
         copied.set_attn_implementation(NAME)
     copied.eval()
     return copied
+
+
+def trunk_copy(policy: Policy) -> nn.Module:
+    """A copy of a sharded policy's model below its head, sharded likewise and to be trained where
+    the policy is. Every rank must call this.
+    """
+    assert policy.shards is not None
+    source, whole_copy = backbone(policy.model), policy.shards.make()
+    trunk = backbone(whole_copy)
+    for name, parameter in trunk.named_parameters():
+        parameter.data = parameter.data.to(source.get_parameter(name).dtype)
+    if policy.flat:
+        trunk.set_attn_implementation(NAME)  # type: ignore[operator]
+    shard(trunk, policy.shards)
+    materialise(trunk, policy.shards)
+    copy_weights(source, trunk)
+    for module, other in zip(trunk.modules(), source.modules(), strict=True):
+        for name in _RECOMPUTED & vars(other).keys():
+            setattr(module, name, vars(other)[name])
+    return trunk.train()
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from lydite.model.attention import backbone, hidden_states
 from lydite.model.policy import Policy
 from lydite.model.scoring import Ids, pad_whole
+from lydite.model.shards import inside, let_go, trunk_copy
 from lydite.ops.groups import pack_groups, take
+
+R = TypeVar("R")
 
 
 class ValueModel(nn.Module):
@@ -30,14 +34,17 @@ class ValueModel(nn.Module):
         super().__init__()
         self._flat, self._device = policy.flat, policy.device
         source = backbone(policy.model)
-        if own_trunk:
+        if own_trunk and policy.shards is not None:
+            source = self.trunk = trunk_copy(policy)
+        elif own_trunk:
             frozen = {id(p): p for p in source.parameters() if not p.requires_grad}
             source = self.trunk = copy.deepcopy(source, frozen)
         self.own_trunk = own_trunk
+        self._within = (policy.model,)
         self._reads = (source,)  # In a tuple, it is no submodule: the policy's stays the policy's.
         weight = policy.head[0]
         wide = torch.promote_types(weight.dtype, torch.float32)
-        self.head = nn.Linear(weight.shape[1], 1, bias=False, dtype=wide, device=weight.device)
+        self.head = nn.Linear(weight.shape[1], 1, bias=False, dtype=wide, device=policy.device)
         nn.init.zeros_(self.head.weight)
 
     @property
@@ -59,11 +66,25 @@ class ValueModel(nn.Module):
         """Hidden states before each completion token, and how their values become ``[B, T]``."""
         if self._flat:
             packed = pack_groups(prompts, completions, self._device)
-            hidden = hidden_states(self.reads, packed.input_ids, packed.position_ids, packed.layout)
+            hidden = self._run(
+                lambda: hidden_states(
+                    self.reads, packed.input_ids, packed.position_ids, packed.layout
+                )
+            )
             return take(hidden, packed.predictor), packed.padded
         whole = pad_whole(prompts, completions, self._device)
-        out = self.reads(
-            input_ids=whole.input_ids, attention_mask=whole.attention_mask, use_cache=False
+        out = self._run(
+            lambda: self.reads(
+                input_ids=whole.input_ids, attention_mask=whole.attention_mask, use_cache=False
+            )
         )
         states = whole.before_each(out.last_hidden_state)
         return states, lambda values: values.masked_fill(~whole.real, 0.0)
+
+    def _run(self, run: Callable[[], R]) -> R:
+        """A pass through the trunk, which is a model of its own or part of the policy's."""
+        if not self.own_trunk:
+            return inside(self._within[0], run)
+        found = run()
+        let_go(self.reads)
+        return found

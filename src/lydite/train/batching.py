@@ -83,6 +83,14 @@ def _pieces(batch: TrainBatch, budget: int) -> list[Piece]:
     return found
 
 
+def idle_piece(token: int) -> Piece:
+    """The least that a pass can be made with, where another rank has more to run: one token after
+    another.
+    """
+    nothing = TrainSequence((token,), (0,), (0.0,), 0.0)
+    return Piece(TrainGroup((token,), [nothing]), (0,), (0,))
+
+
 def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     """Cuts a rollout into ``parts`` batches for as many optimiser steps, every ``parts``-th group
     to each.

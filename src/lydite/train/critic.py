@@ -24,11 +24,11 @@ from lydite.objective.metrics import Metrics
 from lydite.objective.objective import Objective
 from lydite.objective.value import explained_variance
 from lydite.ops.linear import fast_products
-from lydite.train.batching import Piece, members, micro_batches, step_counts
+from lydite.train.batching import Piece, idle_piece, members, micro_batches, step_counts
 from lydite.train.fields import field_of, padded
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
-from lydite.train.ranks import ALONE, Ranks
+from lydite.train.ranks import ALONE, Ranks, matched
 from lydite.types import TrainBatch, TrainGroup
 
 TIMES_THE_POLICYS = 10.0
@@ -78,6 +78,7 @@ class Critic:
         self.optimizer = Optimizer(self.model, config.optimizer_beside(optimizer))
         self._budget = budget
         self._ranks = ranks
+        self._nothing = idle_piece(min(policy.stop_ids))
 
     def values(self, batch: TrainBatch) -> list[Tensor]:
         """The value before each token, one ``[T_b]`` per sequence in flat order, without gradient
@@ -85,7 +86,10 @@ class Critic:
         """
         found: dict[int, Tensor] = {}
         with torch.no_grad(), without_dropout(self.model.reads), fast_products(self.model.reads):
-            for pieces in micro_batches(batch, self._budget):
+            for pieces in matched(self._ranks, micro_batches(batch, self._budget)):
+                if pieces is None:
+                    self._run([self._nothing])
+                    continue
                 values = self._run(pieces)
                 sizes = [len(p.group.sequences[m].token_ids) for p in pieces for m in p.members]
                 rows = [row for piece in pieces for row in piece.rows]
@@ -110,7 +114,10 @@ class Critic:
         metrics = Metrics()
         counts = sum(self._ranks.gathered(step_counts(batch)), Counts())
         with fast_products(self.model.reads):
-            for pieces in micro_batches(batch, self._budget):
+            for pieces in matched(self._ranks, micro_batches(batch, self._budget)):
+                if pieces is None:
+                    (self._run([self._nothing]) * 0.0).sum().backward()
+                    continue
                 values, sequences = self._run(pieces), members(pieces)
                 loss, found = objective.value_loss(
                     values=values,

@@ -27,13 +27,19 @@ from lydite.objective.metrics import Metrics
 from lydite.objective.mismatch import derived
 from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
-from lydite.train.batching import Piece, members, micro_batches, split_groups, step_counts
+from lydite.train.batching import (
+    Piece,
+    members,
+    micro_batches,
+    split_groups,
+    step_counts,
+)
 from lydite.train.critic import Critic, judged
 from lydite.train.fields import advantages_of, field_of, padded
 from lydite.train.imitation import Imitation
 from lydite.train.loop import without_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
-from lydite.train.ranks import ALONE, Ranks, joined
+from lydite.train.ranks import ALONE, Ranks, idle_loss, joined, matched
 from lydite.train.saved_shards import SavedShards, cut_for, save_shards
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
@@ -190,7 +196,8 @@ class Learner:
         taught = batch if all_move else teaching(batch)
         for pieces in self._passes(taught):
             if pieces is None:
-                self._idle(batch.temperature)
+                idle_loss(self.policy, batch.temperature).backward()
+                self.optimizer.gather()
                 continue
             policy, entropy, apart = self._run(pieces, batch.temperature)
             rows, sequences = [row for piece in pieces for row in piece.rows], members(pieces)
@@ -221,15 +228,7 @@ class Learner:
         return metrics
 
     def _passes(self, batch: TrainBatch) -> list[list[Piece] | None]:
-        """Micro-batches, and then ``None`` for each pass that other ranks make beside this one."""
-        own = micro_batches(batch, self.config.tokens_per_micro_batch)
-        return [*own, *[None] * (self._ranks.passes(len(own)) - len(own))]
-
-    def _idle(self, temperature: float) -> None:
-        """A pass with gradient that adds 0 to it: a part in the collectives of other ranks."""
-        logprobs, _ = self._score([idle_piece(self.policy)], temperature)
-        (logprobs * 0.0).sum().backward()
-        self.optimizer.gather()
+        return matched(self._ranks, micro_batches(batch, self.config.tokens_per_micro_batch))
 
     def _minibatches(self, batch: TrainBatch) -> list[TrainBatch]:
         """One for each optimiser step, as many as the rank with the most groups has; some may be
@@ -251,7 +250,7 @@ class Learner:
         with torch.no_grad(), without_dropout(self.policy.model), fast_products(self.policy.model):
             for pieces in self._passes(batch):
                 if pieces is None:
-                    self._score([idle_piece(self.policy)], batch.temperature)
+                    idle_loss(self.policy, batch.temperature)
                     continue
                 self._flops += flops_per_token(self.policy.model) * _run_tokens(pieces)
                 logprobs, entropies = self._score(pieces, batch.temperature)
@@ -365,13 +364,6 @@ class Learner:
     def load_shards(self, folder: Path) -> None:
         """Restores what :meth:`save_shards` wrote, on any number of ranks; a collective."""
         self.load_state_tensors(SavedShards(folder))
-
-
-def idle_piece(policy: Policy) -> Piece:
-    """The least that a pass can be made with: one token after another."""
-    token = min(policy.stop_ids)
-    nothing = TrainSequence((token,), (0,), (0.0,), 0.0)
-    return Piece(TrainGroup((token,), [nothing]), (0,), (0,))
 
 
 def _run_tokens(pieces: Sequence[Piece]) -> int:

@@ -88,6 +88,11 @@ class LoopSettings:
     keep: int
     beside: Callable[[float], None] = lambda seconds: None
     """Called after each step with the seconds that it took."""
+    write: Callable[[Path], None] | None = None
+    """Writes into a checkpoint's folder what the trainer's own tensors leave out: shards of ranks
+    elsewhere."""
+    read: Callable[[Path], None] | None = None
+    """Restores it, once the trainer has its own."""
 
 
 def run_steps(
@@ -106,6 +111,8 @@ def run_steps(
     found = load_checkpoint(settings.checkpoints)
     if found is not None:
         trainer.load(found.tensors, found.state)
+        if settings.read is not None and found.folder is not None:
+            settings.read(found.folder)
         start = found.step
         log.append(RunResumed(stage=settings.stage, step=start))
     done = start
@@ -130,7 +137,7 @@ def _save(trainer: Trainer, settings: LoopSettings, step: int) -> None:
     """Writes a checkpoint; what stands in the way of that is one line."""
     state = Checkpoint(step, trainer.state_tensors(), trainer.state())
     try:
-        save_checkpoint(settings.checkpoints, state, settings.keep)
+        save_checkpoint(settings.checkpoints, state, settings.keep, settings.write)
     except (OSError, SafetensorError) as error:
         raise UserError(
             f"disk: cannot write a checkpoint to {settings.checkpoints}: {error}; mend that and "

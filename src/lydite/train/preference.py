@@ -27,6 +27,7 @@ from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import OptimizerConfig, lr_at
 from lydite.train.passes import Passes, PassesConfig
+from lydite.train.ranks import ALONE, Ranks, idle_loss, matched
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 
@@ -106,8 +107,11 @@ class PreferenceTrainer:
         pairs: Sequence[Pair],
         seed: int,
         notes: Sequence[tuple[str, str]] = (),
+        ranks: Ranks = ALONE,
     ) -> None:
-        """``notes`` are (code, message) of how the pairs came to be, told with the first step."""
+        """``notes`` are (code, message) of how the pairs came to be, told with the first step;
+        ``ranks`` share each step's pairs out, and all are given the same.
+        """
         self.policy = policy
         self.config = config
         self.total = config.total_steps(len(pairs))
@@ -116,7 +120,9 @@ class PreferenceTrainer:
             config.optimizer,
             UpdateConfig(tokens_per_micro_batch=config.tokens_per_micro_batch),
             None if config.reference_free else Reference(policy),
+            ranks=ranks,
         )
+        self._ranks = ranks
         self._objective = config.build_objective()
         self._passes = Passes(pairs, seed)
         self._seed = seed
@@ -136,14 +142,21 @@ class PreferenceTrainer:
         began = time.perf_counter()
         # Longest first: like lengths share a micro-batch, and the peak of memory comes at once.
         batch = sorted(self.batch_at(step), key=lambda pair: -pair.tokens)
-        references = self._references(batch)
-        metrics = Metrics()
+        own = batch[self._ranks.index :: self._ranks.size]
+        references = self._references(own)
+        metrics, optimizer = Metrics(), self.learner.optimizer
         with addressed_dropout(self._seed, step), fast_products(self.policy.model):
-            for rows in fill(
-                range(len(batch)), lambda row: batch[row].tokens, self.config.tokens_per_micro_batch
-            ):
-                metrics = metrics + self._backward(batch, rows, references)
-        optimizer = self.learner.optimizer
+            parts = fill(
+                range(len(own)), lambda row: own[row].tokens, self.config.tokens_per_micro_batch
+            )
+            for rows in matched(self._ranks, parts):
+                if rows is None:
+                    idle_loss(self.policy).backward()
+                else:
+                    metrics = metrics + self._backward(own, rows, references, len(batch))
+                optimizer.gather()
+        self._ranks.sum_gradients(optimizer.masters)
+        metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = optimizer.step(lr)
         tokens = sum(pair.tokens for pair in batch)
@@ -167,21 +180,21 @@ class PreferenceTrainer:
             for pair in batch
         ]
         found = self.learner.reference_logprobs(TrainBatch(groups))
-        return torch.stack([row.sum() for row in found]).reshape(-1, 2)
+        nothing = torch.zeros(0, 2, device=self.policy.device)
+        return torch.stack([row.sum() for row in found]).reshape(-1, 2) if found else nothing
 
     def _backward(
-        self, batch: Sequence[Pair], rows: Sequence[int], references: Tensor | None
+        self, batch: Sequence[Pair], rows: Sequence[int], references: Tensor | None, pairs: int
     ) -> Metrics:
-        """Adds a micro-batch's share of the step's gradient."""
+        """Adds a micro-batch's share of the gradient of a step of so many pairs."""
         part = [batch[row] for row in rows]
         answers = [[pair.chosen_ids, pair.rejected_ids] for pair in part]
         logprobs, _ = score(self.policy, [pair.prompt_ids for pair in part], answers)
         policy = logprobs.sum(1).reshape(-1, 2)
         lengths = policy.new_tensor([[len(ids) for ids in both] for both in answers])
         reference = None if references is None else references[list(rows)].to(policy)
-        loss, found = self._objective.loss(policy, reference, lengths, len(batch))
+        loss, found = self._objective.loss(policy, reference, lengths, pairs)
         loss.backward()
-        self.learner.optimizer.gather()
         return found
 
     def state_tensors(self) -> dict[str, Tensor]:

@@ -15,6 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lydite.model.policy import Policy
+from lydite.model.scoring import score
+
 T = TypeVar("T")
 
 
@@ -22,6 +25,7 @@ class Ranks(Protocol):
     """The ranks that take a step together. All must make the same calls in the same order."""
 
     index: int
+    size: int
 
     def gathered(self, value: T) -> list[T]:
         """The value of every rank, by rank."""
@@ -42,6 +46,7 @@ class Alone:
     """One process."""
 
     index = 0
+    size = 1
 
     def gathered(self, value: T) -> list[T]:
         return [value]
@@ -60,9 +65,10 @@ class ProcessRanks:
         """``group`` is the default one, if not given: it must have been made already."""
         self._group = group
         self.index = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
 
     def gathered(self, value: T) -> list[T]:
-        found: list[T | None] = [None] * dist.get_world_size(self._group)
+        found: list[T | None] = [None] * self.size
         dist.all_gather_object(found, value, group=self._group)
         return found  # type: ignore[return-value]
 
@@ -81,6 +87,20 @@ class ProcessRanks:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
                 dist.all_reduce(parameter.grad, group=self._group)
+
+
+def matched(ranks: Ranks, own: Sequence[T]) -> list[T | None]:
+    """What a rank runs, and then ``None`` for each pass that others make beside it."""
+    return [*own, *[None] * (ranks.passes(len(own)) - len(own))]
+
+
+def idle_loss(policy: Policy, temperature: float = 1.0) -> Tensor:
+    """0, whose backward pass adds 0 to the gradient: a rank's part in a pass that it has no work
+    for. It runs one token after another.
+    """
+    token = (min(policy.stop_ids),)
+    logprobs, _ = score(policy, [token], [[token]], temperature)
+    return (logprobs * 0.0).sum()
 
 
 def joined(ranks: Ranks, items: Iterable[T]) -> tuple[list[T], int]:

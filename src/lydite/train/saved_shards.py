@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -31,16 +31,16 @@ def save_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the disk is full or not writable, or the ranks do not see one folder.
     """
-    import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
-    writer = dcp.FileSystemWriter(folder, sync_files=True)
     try:
-        dcp.save(dict(tensors), storage_writer=writer)
+        save(dict(tensors), storage_writer=FileSystemWriter(folder, sync_files=True))
     except CheckpointException as error:
         rank, (reason, _) = next(iter(error.failures.items()))
         raise OSError(f"rank {rank}: {reason}") from error
-    found = dcp.FileSystemReader(folder).read_metadata() if (folder / _METADATA).is_file() else None
+    found = FileSystemReader(folder).read_metadata() if (folder / _METADATA).is_file() else None
     places = {} if found is None else found.storage_data or {}
     seen = found is not None and all((folder / p.relative_path).is_file() for p in places.values())
     everywhere: list[bool] = [True] * dist.get_world_size()
@@ -63,7 +63,7 @@ class SavedShards(Mapping[str, Tensor]):
     """
 
     def __init__(self, folder: Path) -> None:
-        from torch.distributed.checkpoint import FileSystemReader
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
 
         self._reader = FileSystemReader(folder)
         metadata = self._reader.read_metadata()
@@ -88,8 +88,8 @@ class SavedShards(Mapping[str, Tensor]):
         return name in self._found
 
     def __getitem__(self, name: str) -> Tensor:
-        import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+        from torch.distributed.checkpoint.state_dict_loader import load
         from torch.distributed.tensor import Replicate, Shard, empty
 
         found = self._found[name]
@@ -104,11 +104,12 @@ class SavedShards(Mapping[str, Tensor]):
             )
         with warnings.catch_warnings():  # It remarks that it reads in a process on its own.
             warnings.simplefilter("ignore", UserWarning)
-            dcp.load({name: target}, storage_reader=self._reader, no_dist=True)
+            load({name: target}, storage_reader=self._reader, no_dist=True)
         return target
 
 
 def cut_for(model: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Saved shards as a sharded model's ranks need them; anything else as it is."""
-    mesh = next((p.device_mesh for p in model.parameters() if is_sharded(p)), None)
+    sharded: Any = next(filter(is_sharded, model.parameters()), None)
+    mesh = None if sharded is None else sharded.device_mesh
     return tensors if mesh is None or not isinstance(tensors, SavedShards) else tensors.on(mesh)

@@ -26,6 +26,7 @@ from lydite.train.batching import fill
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.optimizer import Optimizer, OptimizerConfig, lr_at
 from lydite.train.passes import Passes, PassesConfig
+from lydite.train.ranks import ALONE, Ranks, idle_loss, matched
 from lydite.types import Problem
 
 
@@ -126,14 +127,21 @@ class SFTTrainer:
     """Trains a policy on examples, a step at a time; the step number alone decides what it sees."""
 
     def __init__(
-        self, policy: Policy, config: TextConfig, examples: Sequence[Example], seed: int
+        self,
+        policy: Policy,
+        config: TextConfig,
+        examples: Sequence[Example],
+        seed: int,
+        ranks: Ranks = ALONE,
     ) -> None:
+        """``ranks`` share each step's examples out; all are given the same."""
         self.policy = policy
         self.config = config
         self.examples = examples
         self.total = config.total_steps(len(examples))
         self.optimizer = Optimizer(policy.model, config.optimizer)
         self._seed = seed
+        self._ranks = ranks
         self._passes = Passes(examples, seed)
 
     @property
@@ -151,8 +159,11 @@ class SFTTrainer:
         batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
         learned = sum(sum(example.loss_mask) for example in batch)
         with addressed_dropout(self._seed, step), fast_products(self.policy.model):
-            parts = fill(batch, lambda e: e.tokens, self.config.tokens_per_micro_batch)
-            loss = sum(self._backward(part, max(1, learned)) for part in parts)
+            own = batch[self._ranks.index :: self._ranks.size]
+            parts = fill(own, lambda e: e.tokens, self.config.tokens_per_micro_batch)
+            mine = sum(self._backward(p, max(1, learned)) for p in matched(self._ranks, parts))
+        self._ranks.sum_gradients(self.optimizer.masters)
+        loss = sum(self._ranks.gathered(mine))
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = self.optimizer.step(lr)
         tokens = sum(example.tokens for example in batch)
@@ -168,8 +179,12 @@ class SFTTrainer:
             }
         )
 
-    def _backward(self, part: Sequence[Example], learned: int) -> float:
+    def _backward(self, part: Sequence[Example] | None, learned: int) -> float:
         """Adds a micro-batch's share of the step's gradient; returns its share of the loss."""
+        if part is None:
+            idle_loss(self.policy).backward()
+            self.optimizer.gather()
+            return 0.0
         prompts, answers = [e.prompt_ids for e in part], [[e.token_ids] for e in part]
         logprobs, _ = score(self.policy, prompts, answers)
         masks = [torch.tensor(e.loss_mask, dtype=logprobs.dtype) for e in part]
