@@ -191,6 +191,7 @@ def halves(rank: int) -> dict[str, Any]:
         "logprobs": [row for rows in reversed(before) for row in rows],
         "metrics": metrics,
         "masters": weights_of(learner),
+        "handed out": dict(learner.weights()),
         "cut": {n: (tuple(t.shape), t.dtype) for n, t in shares.items()},
     }
 

@@ -110,7 +110,7 @@ def test_a_model_is_read_row_by_row_where_its_file_allows_it(found):
         else:  # Uniform up to 1/sqrt(inputs), as PEFT makes them.
             bound = tensor.shape[1] ** -0.5
             assert 0.8 * bound < float(tensor.detach().abs().max()) <= bound
-    assert len({float(t.flatten()[0]) for n, t in adapters.items() if "lora_A" in n}) > 10
+    assert len({float(t.detach().flatten()[0]) for n, t in adapters.items() if "lora_A" in n}) > 10
 
 
 def test_imitation_and_preference_on_shards(found):
@@ -147,6 +147,9 @@ def test_bfloat16_is_computed_with_and_float32_is_kept(found):
         assert ours["masters"][name].dtype == torch.float32
         assert float((step - expected).detach().abs().mean()) <= 0.1 * 1e-6
         moved += float(step.detach().abs().sum())
+    for name, tensor in ours["handed out"].items():
+        assert torch.equal(tensor, ours["masters"][name].bfloat16())
+    assert ours["handed out"].keys() == start.keys()
     assert moved > 0  # Far less than the spacing of bfloat16, and still there.
     assert {dtype for _, dtype in ours["cut"].values()} == {torch.float32}
     whole = sum(p.numel() for p in start.values())

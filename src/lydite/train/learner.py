@@ -22,6 +22,7 @@ from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
+from lydite.model.shards import trained_weights
 from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
 from lydite.objective.mismatch import derived
@@ -328,9 +329,7 @@ class Learner:
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """See :class:`LearnerLike`."""
-        for name, parameter in self.policy.model.named_parameters():
-            if parameter.requires_grad:
-                yield name, parameter.detach()
+        return trained_weights(self.policy)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, by name: trained weights and optimiser states, those of a critic
