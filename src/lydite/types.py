@@ -166,7 +166,8 @@ class Verdict:
     decided.
 
     ``answer`` is what was read as the final answer; ``parts`` the rewards that were combined, by
-    name, unweighted; ``detail`` one plain sentence for a person.
+    name, unweighted; ``detail`` one plain sentence for a person. ``seconds`` were spent on it, 0
+    where nobody counted; two verdicts that differ in nothing else are equal.
     """
 
     outcome: Outcome
@@ -174,6 +175,7 @@ class Verdict:
     answer: str | None = None
     parts: Mapping[str, float | None] = field(default_factory=dict)
     detail: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

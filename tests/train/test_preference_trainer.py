@@ -75,7 +75,7 @@ def test_gradient_does_not_change_with_micro_batches(tiny, settings):
     for budget in (1, 13, 25):
         cut, again = gradient(tiny, budget, **settings)
         assert apart(cut, whole) < 1e-6
-        for name in set(figures) - {"tokens_per_second", "grad_norm"}:
+        for name in set(figures) - {"tokens_per_second", "grad_norm", "update_ratio"}:
             assert again[name] == pytest.approx(figures[name], rel=1e-6), name
 
 

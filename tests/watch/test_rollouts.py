@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from lydite.types import Completion, Group, Message, Outcome, Problem, Verdict
-from lydite.watch.rollouts import PASS_RATES, advantage_figures, band, repetition, rollout_figures
+from lydite.watch.rollouts import (
+    PASS_RATES,
+    advantage_figures,
+    band,
+    percentile,
+    repetition,
+    rollout_figures,
+)
 
 
 def group(
@@ -111,3 +118,38 @@ def test_nothing_decided_says_nothing_of_right_and_wrong() -> None:
     found = rollout_figures([group([None, None])])
     assert "groups_all_right" not in found
     assert all(map(math.isfinite, found.values()))
+
+
+def test_cut_off_and_longest_by_right_and_wrong() -> None:
+    made = group([True, True, False, False], ["a" * 3, "a" * 9, "a" * 5, "a" * 2])
+    cut = [replace(c, finish="length") if n in (1, 2) else c
+           for n, c in enumerate(made.completions)]  # fmt: skip
+    found = rollout_figures([replace(made, completions=cut)])
+    assert found["truncated_right"] == 0.5 and found["truncated_wrong"] == 0.5
+    assert (found["length_right_p99"], found["length_wrong_p99"]) == (9, 5)
+    assert "truncated_right" not in rollout_figures([group([False])])
+
+
+def test_the_99th_percentile_by_hand() -> None:
+    assert percentile([float(n) for n in range(1, 101)]) == 99
+    assert percentile([float(n) for n in range(1, 102)]) == 100
+    assert percentile([7.0]) == 7
+    assert math.isnan(percentile([]))
+
+
+def test_prompts_and_the_time_of_verdicts() -> None:
+    first, second = group([True, False]), group([True, False], name="q")
+    longer = [replace(c, prompt_ids=(1, 2, 3, 4, 5)) for c in second.completions]
+    timed = [replace(v, seconds=s) for v, s in zip(second.verdicts, (0.5, 1.5), strict=True)]
+    found = rollout_figures([first, replace(second, completions=longer, verdicts=timed)])
+    assert (found["prompt_length"], found["prompt_length_max"]) == (3, 5)
+    assert (found["verdict_seconds"], found["verdict_seconds_p99"]) == (0.5, 1.5)
+    assert "verdict_seconds" not in rollout_figures([first])
+
+
+def test_reward_by_tag_may_differ_from_accuracy() -> None:
+    made = group([True, False], tag="hard")
+    paid = [replace(v, reward=0.25) for v in made.verdicts]
+    found = rollout_figures([replace(made, verdicts=paid), group([True], tag="easy")])
+    assert found["reward_tag_hard"] == 0.25 and found["accuracy_tag_hard"] == 0.5
+    assert found["reward_tag_easy"] == 1

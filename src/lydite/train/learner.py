@@ -175,6 +175,8 @@ class Learner:
             metrics = metrics + found
             last["lr"] = lr_at(self.optimizer.config, step, total)
             last["grad_norm"] = self.optimizer.step(last["lr"])
+        if not waits:
+            last["update_ratio"] = self.optimizer.update_ratio()
         metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
         last["flops"], self._flops = sum(self._ranks.gathered(self._flops)), 0.0
         return {**derived(metrics.means()), **last}

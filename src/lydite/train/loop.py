@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lydite.config import UserError
 from lydite.ops.sampling import address_key
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from lydite.train.memory import memory_figures
 from lydite.watch.events import EventLog, RunResumed, StepDone, Warned
 from lydite.watch.samples import Sample, write_samples
 
@@ -119,7 +120,8 @@ def run_steps(
     while done < trainer.total and not trainer.finished:
         step, done, began = done, done + 1, time.perf_counter()
         result = trainer.step(step)
-        metrics = {**result.metrics, "seconds": time.perf_counter() - began}
+        spent = {"seconds": time.perf_counter() - began, **memory_figures()}
+        metrics = {**result.metrics, **spent}
         if result.samples:
             write_samples(settings.samples, settings.stage, done, result.samples)
         for code, message in result.warnings:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lydite.config import Config, UserError
 from lydite.model.shards import is_sharded, local, write
+from lydite.train.movement import update_ratio
 from lydite.train.saved_shards import cut_for
 
 if TYPE_CHECKING:
@@ -142,6 +143,12 @@ class Optimizer:
                 if self._masters[name] is not parameter:
                     parameter.copy_(self._masters[name])
         return norm
+
+    def update_ratio(self) -> float:
+        """How far the last step moved the weights, as a share of their size
+        (:func:`lydite.train.movement.update_ratio`).
+        """
+        return update_ratio(self._adamw.param_groups, self._adamw.state)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything a resumed stage needs, as named tensors: weights (their float32 masters),

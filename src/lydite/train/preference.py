@@ -165,6 +165,7 @@ class PreferenceTrainer:
             **metrics.means(),
             "lr": lr,
             "grad_norm": norm,
+            "update_ratio": optimizer.update_ratio(),
             "tokens": float(tokens),
             "tokens_per_second": tokens / (time.perf_counter() - began),
             "flops": passes * flops_per_token(self.policy.model) * tokens,

@@ -113,6 +113,7 @@ class RewardTrainer:
             **metrics.means(),
             "lr": lr,
             "grad_norm": norm,
+            "update_ratio": self.optimizer.update_ratio(),
             "tokens": float(tokens),
             "tokens_per_second": tokens / (time.perf_counter() - began),
         }

@@ -23,6 +23,7 @@ from lydite.train.collecting import STEPS_APART, Collector, Phase, Rollouts
 from lydite.train.evaluate import Prompt
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
+from lydite.train.readability import Form, rollout_readability
 from lydite.train.rl_config import RLConfig
 from lydite.train.scored import Scored, reward_metrics, reward_parts
 from lydite.types import (
@@ -57,7 +58,8 @@ class RLParts:
     stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing;
     ``flops`` are what a token costs the engine (0: unknown). ``ahead`` samples in the engine's
     place where the stage's settings allow it to be stale. ``sync`` has an engine with weights of
-    its own take over the learner's, as a version; None: they share them.
+    its own take over the learner's, as a version; None: they share them. ``form`` is what a
+    readable completion is, to be measured.
     """
 
     engine: Engine
@@ -70,6 +72,7 @@ class RLParts:
     flops: float = 0.0
     ahead: DetachedEngine | None = None
     sync: Callable[[int], None] | None = None
+    form: Form = field(default_factory=Form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +168,7 @@ class RLTrainer:
         metrics = {
             "entropy": sampled_entropy,  # until the update measures that of what it trains on
             **measured,
+            **rollout_readability([s.group for s in collected.seen], self._parts.form),
             **told,
             **advantage_figures(signal.advantages[signal.included].tolist()),
             **trained,
@@ -174,6 +178,7 @@ class RLTrainer:
             **({"retired": float(place.size - place.left)} if retires else {}),
             **({"phase": float(place.phase)} if len(self._phases) > 1 else {}),
             "groups": float(len(batch.groups)),
+            "completions": float(sum(len(group.sequences) for group in batch.groups)),
             "rounds": float(collected.rounds),
             "tokens": float(sampled),
             "tokens_per_second": sampled / (time.perf_counter() - began),

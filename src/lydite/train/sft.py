@@ -173,6 +173,7 @@ class SFTTrainer:
                 "loss": loss,
                 "lr": lr,
                 "grad_norm": norm,
+                "update_ratio": self.optimizer.update_ratio(),
                 "tokens": float(tokens),
                 "tokens_per_second": rate,
                 "flops": (1 + BACKWARD) * flops_per_token(self.policy.model) * tokens,

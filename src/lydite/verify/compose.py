@@ -74,7 +74,9 @@ def spread(asked: Sequence[int], scores: Sequence[Score], count: int) -> list[Sc
 def combine(rewards: Sequence[Reward], scores: Sequence[Score]) -> Verdict:
     """One completion's verdict from its scores, one per reward; see :func:`summed`."""
     found = summed(rewards, scores)
-    return Verdict(found.outcome, found.reward, found.answer, found.parts, found.detail)
+    return Verdict(
+        found.outcome, found.reward, found.answer, found.parts, found.detail, found.seconds
+    )
 
 
 def summed(rewards: Sequence[Reward], scores: Sequence[Score]) -> Score:

@@ -11,7 +11,7 @@ import importlib.util
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lydite.config import UserError
@@ -105,6 +105,20 @@ def language_share(text: str, target: str, others: Sequence[str] | None = None) 
     if not count or not rivals:
         return count / total
     return count * _share_told(_stretches(ours), target, rivals) / total
+
+
+def scripts_of(text: str) -> frozenset[str]:
+    """The scripts that a fifth of a text's words or more are written in."""
+    counts = Counter(script for sentence in words_of(text) for script, _ in sentence)
+    return frozenset(s for s, count in counts.items() if 5 * count >= counts.total())
+
+
+def script_share(text: str, scripts: Collection[str]) -> float | None:
+    """The share of words in one of these scripts; ``None`` where there is no word. It tells
+    Chinese from English, and never English from French.
+    """
+    found = [script in scripts for sentence in words_of(text) for script, _ in sentence]
+    return sum(found) / len(found) if found else None
 
 
 def _han_or_kana(sentence: Sentence, target: str) -> int:

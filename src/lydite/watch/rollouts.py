@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
-from lydite.types import Group, Outcome
+from lydite.types import Group, Outcome, Verdict
 
 TAGS = 12
 """Tags with figures of their own, at most: those with the most prompts."""
@@ -31,6 +31,8 @@ def rollout_figures(groups: Sequence[Group]) -> dict[str, float]:
     found = {
         **_rates(groups),
         **_lengths(groups),
+        **_prompts(groups),
+        **_verifying(groups),
         **_variety(groups),
         **_tags(groups),
         **_spreads(groups),
@@ -67,20 +69,44 @@ def band(rate: float) -> str:
 
 
 def _lengths(groups: Sequence[Group]) -> dict[str, float]:
-    """Sampled tokens, by right and wrong; the longest hundredth."""
-    by: dict[bool, list[int]] = {True: [], False: []}
+    """Sampled tokens and the share that was cut off, by right and wrong."""
+    by: dict[bool, list[tuple[int, bool]]] = {True: [], False: []}
     for group in groups:
         for completion, verdict in zip(group.completions, group.verdicts, strict=True):
             if verdict.reward is not None:
-                by[verdict.outcome is Outcome.CORRECT].append(completion.sampled)
-    every = sorted(by[True] + by[False])
-    if not every:
-        return {}
+                cut = completion.finish == "length"
+                by[verdict.outcome is Outcome.CORRECT].append((completion.sampled, cut))
+    every = [length for each in by.values() for length, _ in each]
+    found = {"length_p99": percentile(every)}
+    for right, name in ((True, "right"), (False, "wrong")):
+        lengths = [length for length, _ in by[right]]
+        found[f"length_{name}"] = _mean(lengths)
+        found[f"length_{name}_p99"] = percentile(lengths)
+        found[f"truncated_{name}"] = _mean([cut for _, cut in by[right]])
+    return found
+
+
+def percentile(values: Sequence[float], share: float = 0.99) -> float:
+    """The smallest value that this share of them do not pass; NaN for none."""
+    ordered = sorted(values)
+    return float(ordered[math.ceil(share * len(ordered)) - 1]) if ordered else math.nan
+
+
+def _prompts(groups: Sequence[Group]) -> dict[str, float]:
+    """Tokens of the prompts, each once."""
+    lengths = [len(group.completions[0].prompt_ids) for group in groups if group.completions]
     return {
-        "length_right": _mean(by[True]),
-        "length_wrong": _mean(by[False]),
-        "length_p99": float(every[min(len(every) - 1, math.ceil(0.99 * len(every)) - 1)]),
+        "prompt_length": _mean(lengths),
+        "prompt_length_max": float(max(lengths, default=math.nan)),
     }
+
+
+def _verifying(groups: Sequence[Group]) -> dict[str, float]:
+    """Seconds that a verdict took, where the verifier counts them."""
+    seconds = [verdict.seconds for group in groups for verdict in group.verdicts]
+    if not any(seconds):
+        return {}
+    return {"verdict_seconds": _mean(seconds), "verdict_seconds_p99": percentile(seconds)}
 
 
 def _variety(groups: Sequence[Group]) -> dict[str, float]:
@@ -98,14 +124,19 @@ def _variety(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _tags(groups: Sequence[Group]) -> dict[str, float]:
-    """Accuracy of each tag, where there are several."""
-    by: dict[str, list[bool]] = defaultdict(list)
+    """Accuracy and reward of each tag, where there are several."""
+    by: dict[str, list[Verdict]] = defaultdict(list)
     for group in groups:
-        by[group.problem.tag] += _decided(group)
+        by[group.problem.tag] += [v for v in group.verdicts if v.reward is not None]
     if len(by) < 2:
         return {}
     often = sorted(by, key=lambda tag: (-len(by[tag]), tag))[:TAGS]
-    return {f"accuracy_tag_{tag or 'none'}": _mean(by[tag]) for tag in often}
+    found = {}
+    for tag in often:
+        name = tag or "none"
+        found[f"accuracy_tag_{name}"] = _mean([v.outcome is Outcome.CORRECT for v in by[tag]])
+        found[f"reward_tag_{name}"] = _mean([v.reward or 0.0 for v in by[tag]])
+    return found
 
 
 def _spreads(groups: Sequence[Group]) -> dict[str, float]:

@@ -28,6 +28,7 @@ from lydite.rollout.teacher import LocalTeacher, check_same_tokens
 from lydite.train.distill import DistillConfig, Tutor, Unverified
 from lydite.train.imitation import Imitation
 from lydite.train.learner import Learner
+from lydite.train.readability import form_asked
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.types import Problem
 
@@ -183,6 +184,7 @@ class DistillStage(VerifiedStage, DistillConfig):
             tutor,
             flops_per_token(policy.model),
             at.detached_engine(policy, self.staleness),
+            form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)

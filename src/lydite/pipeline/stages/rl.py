@@ -22,6 +22,7 @@ from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.collecting import Phase
 from lydite.train.learner import Learner
+from lydite.train.readability import form_asked
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.train.rl_config import RLConfig
 from lydite.types import Problem
@@ -146,6 +147,7 @@ class RLStage(VerifiedStage, RLConfig):
             at.reward_weights,
             flops=flops_per_token(policy.model),
             ahead=at.detached_engine(policy, self.staleness),
+            form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = {task: at.prompts(policy, task) for task in self.uses}
         later = [

@@ -1,0 +1,71 @@
+"""How far an optimiser step moves the weights, from what AdamW keeps anyway: no copy of the weights
+from before it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lydite.model.shards import is_sharded, local
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+_PIECE = {"cpu": 1 << 15}
+_LARGE_PIECE = 1 << 24
+"""Weights looked at together: on a CPU as many as its cache holds."""
+
+
+@torch.no_grad()
+def update_ratio(groups: Iterable[Mapping[str, Any]], state: Mapping[Tensor, Any]) -> float:
+    """``‖ΔW‖ / ‖W‖`` over all weights: the last step of AdamW (1711.05101, algorithm 2) against
+    the weights after it. ``groups`` and ``state`` are those of ``torch.optim.AdamW``; NaN before
+    its first step, and where all weights are 0.
+
+    The step is taken from the moments rather than as a difference of weights, which would lose the
+    small ones to rounding. Where some weights are sharded, every rank must call this.
+    """
+    whole: list[Tensor] = []
+    shards: list[Tensor] = []
+    mesh: DeviceMesh | None = None
+    for group in groups:
+        for weight in group["params"]:
+            if "exp_avg" not in state.get(weight, ()):
+                continue
+            mesh = getattr(weight, "device_mesh", mesh)
+            (shards if is_sharded(weight) else whole).append(_squares(weight, state[weight], group))
+    total = torch.zeros(2, dtype=torch.float64)
+    if mesh is not None:
+        sums = torch.stack(shards).sum(dim=0).to(mesh.device_type)
+        dist.all_reduce(sums, group=mesh.get_group(mesh.ndim - 1))  # Copies have the same shards.
+        total += sums.cpu()
+    if whole:
+        total += torch.stack(whole).sum(dim=0).cpu()
+    moved, size = total.tolist()
+    return math.sqrt(moved / size) if size else math.nan
+
+
+def _squares(weight: Tensor, kept: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
+    """Squared norms of a weight's step and of the weight, float64 ``[2]``; of a shard, its own."""
+    (first, second), count = group["betas"], float(kept["step"])
+    # m̂/(√v̂ + ε) = scale · m/(√v + ε·root), so that v is read once and never corrected.
+    root = math.sqrt(1 - second**count)
+    scale = root / (1 - first**count)
+    decay = group["weight_decay"]
+    flat = [each.reshape(-1) for each in map(local, (weight, kept["exp_avg"], kept["exp_avg_sq"]))]
+    size = _PIECE.get(flat[0].device.type, _LARGE_PIECE)
+    total = torch.zeros(2, dtype=torch.float64, device=flat[0].device)
+    for now, m, v in zip(*(each.split(size) for each in flat), strict=True):
+        step = m / v.sqrt().add_(group["eps"] * root)
+        if decay:
+            step.add_(now, alpha=decay / scale)
+        total += torch.stack([step.dot(step), now.dot(now)])
+    # With decay W was multiplied by 1 − ηλ first, and is known after the step only.
+    rate = group["lr"] / (1 - group["lr"] * decay)
+    return total * total.new_tensor([(rate * scale) ** 2, 1.0])
