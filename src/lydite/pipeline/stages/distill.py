@@ -184,7 +184,7 @@ class DistillStage(VerifiedStage, DistillConfig):
             tutor,
             flops_per_token(policy.model),
             at.detached_engine(policy, self.staleness),
-            form_asked(at.scored_by, at.recipe.evaluation.readability),
+            form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = at.prompts(policy, self.task)
         trainer = RLTrainer(self, parts, prompts, at.recipe.seed, earlier=at.earlier)
