@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,10 @@ import torch.distributed.fsdp
 import torch.distributed.tensor
 from test_learner import batch
 from tiny_policy import tiny_model
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
+from lydite.config import UserError
 from lydite.model import sharded_loading
 from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.policy import Policy
@@ -30,6 +34,7 @@ from lydite.model.saving import save_policy
 from lydite.model.scoring import score
 from lydite.model.shards import local
 from lydite.objective.objective import Objective
+from lydite.train import checkpoint
 from lydite.train.batching import deal
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydite.train.critic import Critic, CriticConfig
@@ -176,10 +181,9 @@ def weights_of(learner: Learner) -> dict[str, torch.Tensor]:
     }
 
 
-def halves(rank: int) -> dict[str, Any]:
+def halves(rank: int, sharding: ShardingConfig, lora: LoraConfig | None = None) -> dict[str, Any]:
     """A model that is computed with in bfloat16: the first pass, and weights after small steps."""
-    model = tiny_model(dtype="bfloat16")
-    policy, ranks = sharded_policy(model, ShardingConfig())
+    policy, ranks = sharded_policy(tiny_model(dtype="bfloat16", lora=lora), sharding)
     optimizer = OptimizerConfig(lr=1e-6)
     learner = Learner(policy, optimizer, UpdateConfig(), ranks=ranks)
     data = batch()
@@ -232,6 +236,9 @@ def saved(rank: int, folder: Path) -> None:
             state = Checkpoint(step, learner.state_tensors(), {"place": 7})
             save_checkpoint(folder / name, state, keep=1)
         save_policy(learner.policy, folder / f"{name} model")
+        if case.model.lora is not None:
+            apart = replace(learner.policy, adapter_on=str(folder / "base"))
+            save_policy(apart, folder / f"{name} adapter")
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -258,16 +265,57 @@ def read(folder: Path) -> dict[str, Any]:
     return found
 
 
+def dying(rank: int, folder: Path) -> dict[str, Any]:
+    """A rank is killed while a checkpoint is written."""
+    mesh = init_device_mesh("cpu", (2,))
+    tensors = {"weight": distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])}
+    save_checkpoint(folder / "dying", Checkpoint(1, tensors, {}))
+    if rank == 1:
+        checkpoint.save_shards = lambda *_: os._exit(9)
+    error = ""
+    try:
+        save_checkpoint(folder / "dying", Checkpoint(2, tensors, {}))
+    except Exception as raised:
+        error = type(raised).__name__
+    torch.save(error, folder / "dying.pt")
+    os._exit(0)
+
+
+def failing(folder: Path, rank: int) -> dict[str, Any]:
+    """One rank's disk is full: all hear of it, and the checkpoint before stays."""
+    mesh = init_device_mesh("cpu", (2,))
+    tensors = {"weight": distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])}
+    save_checkpoint(folder / "failing", Checkpoint(1, tensors, {}))
+    whole = checkpoint.save_shards
+
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    finish = checkpoint._finish
+    checkpoint._finish = full if rank == 0 else finish
+    try:
+        save_checkpoint(folder / "failing", Checkpoint(2, tensors, {}))
+        raised = ""
+    except (OSError, UserError) as error:
+        raised = str(error)
+    checkpoint._finish, checkpoint.save_shards = finish, whole
+    said: list[str] = ["", ""]
+    dist.all_gather_object(said, raised)
+    return {"said": said, "left": sorted(p.name for p in (folder / "failing").iterdir())}
+
+
 def two(rank: int, folder: Path) -> dict[str, Any]:
     names = ["tied", "one idle", "untied", "lora", "not flat", "offloaded"]
     found: dict[str, Any] = {
         name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank]) for name in names
     }
     found["read"] = read(folder)
+    found["failing"] = failing(folder, rank)
     found["imitated"] = imitated(
         *sharded_policy(tiny_model(), ShardingConfig(), dtype=torch.float64)
     )
-    found["halves"] = halves(rank)
+    found["halves"] = halves(rank, ShardingConfig())
+    found["half lora"] = halves(rank, ShardingConfig(offload=True), LoraConfig(rank=4))
     for name, (case, kind) in CRITICS.items():
         policy, ranks = sharded_policy(case.model, case.sharding, dtype=torch.float64)
         own = deal(batch(), 2)[rank]
@@ -290,7 +338,7 @@ def main(rank: int, size: int, folder: Path, run: Callable[[int, Path], dict[str
     faulthandler.dump_traceback_later(100, exit=True)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{folder}/store-{size}",
+        init_method=f"file://{folder}/store-{run.__name__}",
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=60),
@@ -303,7 +351,7 @@ def main(rank: int, size: int, folder: Path, run: Callable[[int, Path], dict[str
 
 if __name__ == "__main__":
     fork = multiprocessing.get_context("fork")
-    for size, run in ((4, four), (2, two)):
+    for size, run in ((4, four), (2, two), (2, dying)):
         ranks = [
             fork.Process(target=main, args=(rank, size, Path(sys.argv[1]), run))
             for rank in range(size)
@@ -312,7 +360,7 @@ if __name__ == "__main__":
             each.start()
         for each in ranks:
             each.join(120)
-        if any(each.exitcode != 0 for each in ranks):
+        if [each.exitcode for each in ranks] != [0] + [9 * (run is dying)] * (size - 1):
             for each in ranks:
                 each.kill()
             sys.exit(1)

@@ -29,15 +29,19 @@ from test_learner import batch
 from tiny_policy import tiny_model
 
 from lydite.config import UserError
-from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.saving import save_policy
 from lydite.model.scoring import score
 from lydite.model.shards import blocks_of
+from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
+from lydite.train.batching import deal, split_groups, step_counts
+from lydite.train.checkpoint import load_checkpoint
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
 from lydite.train.ranks import ALONE
 from lydite.train.sharding import ShardingConfig
+from lydite.types import TrainBatch
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +174,16 @@ def test_a_checkpoint_of_four_ranks_goes_on_on_two_and_on_one(found, name):
     assert [p.name for p in (found["folder"] / name).iterdir()] == ["step-000001"]
 
 
+def test_a_checkpoint_that_a_rank_fails_at_leaves_the_one_before(found):
+    assert found["failing"]["said"] == ["No space left on device"] * 2
+    assert found["failing"]["left"] == ["step-000001"]
+    # Killed while it wrote: its peer does not wait for it for ever, and nothing took the name.
+    assert torch.load(found["folder"] / "dying.pt") != ""
+    newest = load_checkpoint(found["folder"] / "dying")
+    assert newest is not None and newest.step == 1
+    assert newest.tensors["weight"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_a_model_is_saved_whole_from_shards(found, tmp_path):
     for name, case in SAVED.items():
         learner = alone(case)
@@ -184,6 +198,48 @@ def test_a_model_is_saved_whole_from_shards(found, tmp_path):
         assert files[0] == files[1]
         configs = [(folder / "config.json").read_text() for folder in folders]
         assert configs[0] == configs[1]
+
+
+def test_lora_on_a_bfloat16_model(found):
+    ours = found["half lora"]
+    policy = load_policy(tiny_model(dtype="bfloat16", lora=LoraConfig(rank=4)))
+    learner = Learner(policy, OptimizerConfig(lr=1e-6), UpdateConfig())
+    metrics = learner.update(batch(), Objective.parse("grpo").with_limit(16), (0, 1))
+    assert ours["metrics"]["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=0.05)
+    kept = {name: dtype for name, (_, dtype) in ours["cut"].items()}
+    assert {dtype for n, dtype in kept.items() if ".lora_" in n} == {torch.float32}
+    assert {dtype for n, dtype in kept.items() if ".lora_" not in n} == {torch.bfloat16}
+    for name, parameter in policy.model.named_parameters():
+        if parameter.requires_grad:
+            assert ours["handed out"][name].dtype == parameter.dtype == torch.float32
+            torch.testing.assert_close(ours["handed out"][name], parameter.data, rtol=0, atol=3e-6)
+            assert "lora_B" not in name or float(ours["handed out"][name].abs().max()) > 5e-7
+
+
+def test_adapters_alone_are_saved_from_shards(found):
+    ours = load_file(found["folder"] / "saved lora adapter" / "adapter_model.safetensors")
+    expected = alone(SAVED["saved lora"])
+    begun(expected, batch())
+    theirs = weights_of(expected)
+    assert len(ours) == len(theirs) > 0
+    for name, tensor in ours.items():
+        full = name.replace(".weight", ".default.weight")
+        torch.testing.assert_close(tensor, theirs[full], rtol=1e-6, atol=1e-9)
+
+
+def test_shares_make_up_every_minibatch():
+    whole = TrainBatch([batch().groups[i % 3] for i in range(7)], 0.8)
+    shares = deal(whole, 3, minibatches=2)
+    for part, mini in enumerate(split_groups(whole, 2)):
+        cut = [split_groups(share, 2)[part] for share in shares]
+        assert sum(map(step_counts, cut), Counts()) == step_counts(mini)
+        for place, group in enumerate(mini.groups):
+            held = [c.groups[place] for c in cut if c.groups[place].sequences]
+            assert held == [group]
+    # 21, 12 and 14 tokens to run: the long ones on ranks of their own.
+    sizes = [[len(g.sequences) for g in share.groups] for share in deal(batch(), 2)]
+    assert sizes == [[3, 0, 0], [0, 2, 2]]
+    assert len(deal(batch(), 4)) == 4
 
 
 def test_meshes_that_do_not_fit_the_ranks_are_refused():

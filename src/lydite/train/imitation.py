@@ -28,8 +28,14 @@ class Imitation:
     def check(self, student: Policy) -> None:
         """
         Raises:
-            UserError: one of the two cannot run on flat tokens.
+            UserError: one of the two cannot run on flat tokens, or the teacher is sharded: both
+                heads are whole at once.
         """
+        if self.teacher.shards is not None:
+            raise UserError(
+                "kl: exact needs a teacher that each rank holds whole; use kl: sampled, with the "
+                "teacher behind a server"
+            )
         for name, policy in (("student", student), ("teacher", self.teacher)):
             if not policy.flat:
                 raise UserError(
