@@ -28,9 +28,14 @@ def is_plain_block(layer: nn.Module) -> bool:
         return False
     if not kind.__module__.startswith("transformers.models."):
         return False
-    return all(
-        type(module) is nn.Linear and can_pack(module.weight) for module in _products(layer)
-    ) and not any(m._forward_hooks or m._forward_pre_hooks for m in layer.modules())
+    return all(type(module) is nn.Linear for module in _products(layer)) and not any(
+        m._forward_hooks or m._forward_pre_hooks for m in layer.modules()
+    )
+
+
+def has_head_norms(layer: nn.Module) -> bool:
+    """Whether each head of a plain block's query and key is normalised."""
+    return type(layer).__name__ in _NORMED_KINDS
 
 
 def _products(layer: Any) -> list[Any]:
@@ -63,7 +68,7 @@ class FastBlock:
         self._scaling = float(attention.scaling)
         self._norms = layer.input_layernorm, layer.post_attention_layernorm
         self._head_norms: tuple[Any, Any] | None = None
-        if type(layer).__name__ in _NORMED_KINDS:
+        if has_head_norms(layer):
             self._head_norms = attention.q_norm, attention.k_norm
 
     def forward(
@@ -122,7 +127,11 @@ class FastBlocks:
 
     def __init__(self, model: nn.Module, dtype: torch.dtype | None = None) -> None:
         self._dtype = dtype
-        self._layers = [module for module in model.modules() if is_plain_block(module)]
+        self._layers = [
+            module
+            for module in model.modules()
+            if is_plain_block(module) and all(can_pack(m.weight) for m in _products(module))
+        ]
         self.inside = {module for layer in self._layers for module in layer.modules()}
 
     def pack(self) -> None:

@@ -45,12 +45,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Any dtype and device; only what is float32 and on the CPU takes the other way.
     """
-    if not (
-        _AVAILABLE
-        and x.dtype == weight.dtype == torch.float32
-        and x.device.type == "cpu"
-        and x.numel() * weight.shape[0] >= LEAST_WORK
-    ):
+    if not _pays(x, weight):
         return nn.functional.linear(x, weight, bias)
     flat = x.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
@@ -61,6 +56,27 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     else:
         out = _product(flat, weight, bias)
     return out.view(*x.shape[:-1], weight.shape[0])
+
+
+def product(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None
+) -> Tensor:
+    """``x @ weight.T + bias + plus`` of matrices, in memory of its own. Like :func:`linear`, but
+    not differentiable.
+    """
+    if _pays(x, weight):
+        return _product(x, weight, bias, plus)
+    out = nn.functional.linear(x, weight, bias)
+    return out if plus is None else out.add_(plus)
+
+
+def _pays(x: Tensor, weight: Tensor) -> bool:
+    return (
+        _AVAILABLE
+        and x.dtype == weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and x.numel() * weight.shape[0] >= LEAST_WORK
+    )
 
 
 class _Linear(torch.autograd.Function):
@@ -78,15 +94,19 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x @ weight.T + bias`` of matrices; few rows cut to :data:`ROWS` and the rest."""
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None = None) -> Tensor:
+    """:func:`product`; few rows cut to :data:`ROWS` and the rest."""
     rows = len(x)
     if rows * weight.numel() < LEAST_WORK:
-        return nn.functional.linear(x, weight, bias)
+        out = nn.functional.linear(x, weight, bias)
+        return out if plus is None else out.add_(plus)
     if rows <= ROWS or rows >= WHOLE or rows % ROWS == 0:
-        return _onednn(x, weight, bias)
+        return _onednn(x, weight, bias, plus)
     whole = rows - rows % ROWS
-    return torch.cat([_product(part, weight, bias) for part in (x[:whole], x[whole:])])
+    parts = (slice(0, whole), slice(whole, rows))
+    return torch.cat(
+        [_product(x[at], weight, bias, None if plus is None else plus[at]) for at in parts]
+    )
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
@@ -100,12 +120,19 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     eligible = _AVAILABLE and a.dtype == b.dtype == torch.float32 and a.device.type == "cpu"
     if not eligible or whole * a.shape[1] * b.shape[1] < LEAST_WORK:
         return a.t() @ b
-    out = _onednn(a[:whole].t(), b[:whole].t(), None)
+    # The kernel for this takes matrices as they lie, where a product would have to turn both first.
+    out, _ = torch.ops.aten.mkldnn_linear_backward_weights(
+        a[:whole].to_mkldnn(), b[:whole].to_mkldnn(), b.new_empty(a.shape[1], b.shape[1]), False
+    )
+    assert isinstance(out, Tensor)
     return out if whole == rows else out.addmm_(a[whole:].t(), b[whole:])
 
 
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    out = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None = None) -> Tensor:
+    if plus is None:
+        out = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    else:
+        out = torch.ops.mkldnn._linear_pointwise.binary(x, plus, weight, bias, "add")
     assert isinstance(out, Tensor)
     return out
 

@@ -9,6 +9,7 @@ memory that takes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
 from lydite.model.shards import trained_weights
+from lydite.model.training_blocks import fast_layers
 from lydite.objective.aggregate import Counts
 from lydite.objective.metrics import Metrics
 from lydite.objective.mismatch import derived
@@ -57,6 +59,12 @@ class UpdateConfig(Config):
     epochs: int = Field(1, ge=1, description="Times each rollout is trained on.")
     tokens_per_micro_batch: int = Field(
         4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
+    )
+
+    fast_blocks: bool = Field(
+        True,
+        description="Run decoder layers of the Llama kind by functions of our own, with less kept "
+        "for the backward pass.",
     )
 
     @property
@@ -170,7 +178,7 @@ class Learner:
                 metrics, last["critic_grad_norm"] = metrics + found, norm
             if waits:
                 continue
-            with fast_products(self.policy.model):
+            with fast_products(self.policy.model), self._fast_layers():
                 found = self._accumulate(minis[mini], objective, olds[mini], references[mini])
             metrics = metrics + found
             last["lr"] = lr_at(self.optimizer.config, step, total)
@@ -233,6 +241,9 @@ class Learner:
     def _passes(self, batch: TrainBatch) -> list[list[Piece] | None]:
         return matched(self._ranks, micro_batches(batch, self.config.tokens_per_micro_batch))
 
+    def _fast_layers(self) -> AbstractContextManager[None]:
+        return fast_layers(self.policy.model, self.config.fast_blocks)
+
     def _minibatches(self, batch: TrainBatch) -> list[TrainBatch]:
         """One for each optimiser step, as many as the rank with the most groups has; some may be
         empty.
@@ -250,7 +261,8 @@ class Learner:
     def _measure(self, batch: TrainBatch) -> list[tuple[Tensor, Tensor]]:
         """:meth:`logprobs`, each with the entropies."""
         found: dict[int, tuple[Tensor, Tensor]] = {}
-        with torch.no_grad(), without_dropout(self.policy.model), fast_products(self.policy.model):
+        model = self.policy.model
+        with torch.no_grad(), without_dropout(model), fast_products(model), self._fast_layers():
             for pieces in self._passes(batch):
                 if pieces is None:
                     idle_loss(self.policy, batch.temperature)
