@@ -15,6 +15,7 @@ from lydite.model.estimate import Workload, estimate_memory
 from lydite.model.loading import ModelConfig, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.render import prompt_text
+from lydite.pipeline.cluster_check import cluster_checks
 from lydite.pipeline.device import pick_device
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.folder import RunFolder
@@ -64,6 +65,8 @@ def check_recipe(recipe: Recipe, out: Path, redo: bool = False) -> Iterator[Chec
     yield _try("tasks", lambda: _named(recipe))
     for stage in recipe.stages:
         yield from (_try(name, check) for name, check in stage.settings_checks())
+    checks = list(cluster_checks(recipe))
+    yield from (_try(name, check) for name, check in checks[:1])
     tasks: dict[str, TaskData] = {}
     away = False
     for name in recipe.task_names():
@@ -94,8 +97,16 @@ def check_recipe(recipe: Recipe, out: Path, redo: bool = False) -> Iterator[Chec
             partial(_memory, recipe, config),
         )
         for name, config in _origins(recipe).items()
-        if name in found
+        if name in found and any(_here(recipe, stage, config) for stage in recipe.stages)
     )
+    if len(found) == len(_origins(recipe)):
+        yield from (_try(name, check) for name, check in checks[1:])
+
+
+def _here(recipe: Recipe, stage: Stage, config: ModelConfig) -> bool:
+    """Whether a stage has this model in the memory of the run's own process."""
+    elsewhere = recipe.cluster is not None and stage.on_cluster
+    return recipe.models()[stage.name] == config and not elsewhere
 
 
 def _try(name: str, check: Callable[[], Finding]) -> Check:
@@ -281,7 +292,7 @@ def _memory(recipe: Recipe, config: ModelConfig) -> Finding:
     loads = (
         replace(stage.workload(recipe.engine), beside=_beside(stage, models, device))
         for stage in recipe.stages
-        if models[stage.name] == config
+        if _here(recipe, stage, config)
     )
     work = reduce(or_, loads, Workload(0, 0))
     estimate = estimate_memory(config, work, device)

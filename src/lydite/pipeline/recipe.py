@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from lydite.cluster.config import ClusterConfig
 from lydite.config import Config, UserError, load_yaml, validate
 from lydite.model.loading import ModelConfig
 from lydite.pipeline.heldout import EvalConfig
@@ -87,6 +88,11 @@ class Recipe(Config):
         description="What scores completions.",
     )
     engine: EngineConfig = Field(EngineConfig(), description="The rollout engine.")
+    cluster: ClusterConfig | None = Field(
+        None,
+        description="Where RL stages sample and train: on processes that Ray places. Null: in this "
+        "process. Needs the extra `cluster`; see [cluster.md](cluster.md).",
+    )
     evaluation: EvalConfig = Field(EvalConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="Checkpoints.")
     stages: tuple[AnyStage, ...] = Field(min_length=1, description="What is done, in order.")
@@ -165,6 +171,8 @@ class Recipe(Config):
             self._check_sources(index, task)
         try:
             stage.check(self.stages[:index])
+            if self.cluster is not None:
+                stage.check_cluster(self.cluster)
         except ValueError as error:
             raise ValueError(f"stages.{index}.{error}") from None
         if stage.leaves == "report" and not stage.measured(self.evaluation.tasks):

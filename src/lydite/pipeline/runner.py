@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 import lydite
+from lydite.cluster.session import Session
 from lydite.config import UserError
 from lydite.model.loading import ModelConfig, load_frozen, load_policy, load_prompting
 from lydite.model.policy import Policy
@@ -157,10 +158,21 @@ class _Run:
         self._artifacts: dict[str, Artifact] = {}
         self._model = folder.model_source()
         self._verifiers = Verifiers(recipe, tasks, verifier)
+        self._at_work = ""
+        self._cluster: Session | None = None
+        if recipe.cluster is not None:
+            self._cluster = Session(recipe.cluster, folder.path, self._warn)
 
     def close(self) -> None:
         """Ends the worker processes."""
-        self._verifiers.close()
+        try:
+            self._verifiers.close()
+        finally:
+            if self._cluster is not None:
+                self._cluster.close()
+
+    def _warn(self, code: str, message: str) -> None:
+        self._log.append(Warned(stage=self._at_work, code=code, message=message))
 
     def execute(self, changed: tuple[str, ...]) -> Finished:
         """Every stage in order, those that are done skipped. ``changed`` is what the recipe has
@@ -252,7 +264,11 @@ class _Run:
         self._drop_model()  # What is done again outdates it.
         late = tuple(f"stage.{setting}" for setting in stage.late)
         begin(self._folder.checkpoints(stage.name), lineage, late)
-        artifact = stage.run(self._at(stage, parent, origin, lineage))
+        at, self._at_work = self._at(stage, parent, origin, lineage), stage.name
+        if at.cluster is None:
+            artifact = stage.run(at)
+        else:
+            artifact = at.cluster.persist(lambda: stage.run(at))
         self._log_done(stage.name, home)
         if self._fits is not None:
             self._fits.finish()
@@ -274,6 +290,9 @@ class _Run:
             earlier=self._recipe.drawing_before(stage),
             beside=self._beside,
             load=lambda: self._load(stage, parent),
+            load_prompting=lambda: self._load_prompting(stage, parent),
+            settings=stage.model or self._settings(parent),
+            cluster=self._cluster if stage.on_cluster else None,
             load_frozen=self._load_frozen,
             scored_by=self._scored_by(stage),
             verifier_of=self._verifier_of,
@@ -348,6 +367,11 @@ class _Run:
     def _load(self, stage: Stage, parent: str) -> Policy:
         settings = stage.model or self._settings(parent)
         policy = load_policy(settings, self._device, self._recipe.seed)
+        self._check_fit(policy, self._recipe.models()[stage.name])
+        return policy
+
+    def _load_prompting(self, stage: Stage, parent: str) -> Policy:
+        policy = load_prompting(stage.model or self._settings(parent))
         self._check_fit(policy, self._recipe.models()[stage.name])
         return policy
 

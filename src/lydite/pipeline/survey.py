@@ -131,7 +131,8 @@ def lineage_of(
     used |= stage.depends(recipe)
     settings: dict[str, Any] = {k: v.model_dump(mode="json") for k, v in used.items()}
     given = {k: v.model_dump(mode="json", exclude_defaults=True) for k, v in used.items()}
-    settings[MACHINE] = device
+    on_cluster = recipe.cluster is not None and stage.on_cluster
+    settings[MACHINE] = recipe.cluster.device if recipe.cluster and on_cluster else device
     if stage.draws:
         # Noise is addressed by how many stages have drawn before.
         settings["noise"] = recipe.drawing_before(stage)

@@ -8,11 +8,13 @@ from pydantic import Field, field_validator, model_validator
 
 from lydite.config import Config
 from lydite.model.policy import Policy
+from lydite.model.reference import Reference
 from lydite.objective.objective import Objective
 from lydite.train.critic import Critic, CriticConfig
 from lydite.train.evaluate import SamplingConfig
-from lydite.train.learner import UpdateConfig
+from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
+from lydite.train.ranks import ALONE, Ranks
 
 
 class RLConfig(Config):
@@ -92,9 +94,18 @@ class RLConfig(Config):
             return None
         return (self.critic or CriticConfig()).kind
 
-    def build_critic(self, policy: Policy) -> Critic | None:
+    def build_learner(self, policy: Policy, ranks: Ranks = ALONE) -> Learner:
+        """The learner, with the reference and the critic that the objective needs, from the
+        policy's present weights; one of ``ranks``, which all have the same.
+        """
+        needs_reference = self.build_objective().needs_reference
+        reference = Reference(policy) if needs_reference else None
+        critic = self.build_critic(policy, ranks)
+        return Learner(policy, self.optimizer, self.update, reference, critic, ranks)
+
+    def build_critic(self, policy: Policy, ranks: Ranks = ALONE) -> Critic | None:
         """The critic that the objective needs, from the policy's present weights."""
         if not self.build_objective().needs_values:
             return None
         config = self.critic or CriticConfig()
-        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch)
+        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch, ranks)

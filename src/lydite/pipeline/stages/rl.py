@@ -9,19 +9,19 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from lydite.cluster.config import ClusterConfig
 from lydite.config import Config
 from lydite.model.compute import flops_per_token
 from lydite.model.estimate import Workload
 from lydite.model.policy import Policy
-from lydite.model.reference import Reference
 from lydite.objective.describe import describe
 from lydite.pipeline.artifact import Artifact
 from lydite.pipeline.fit import longest_sampled
+from lydite.pipeline.stages.crew import Crew, crew_of
 from lydite.pipeline.stages.stage import At, Checks, Finding, Names, Stage, VerifiedStage
 from lydite.pipeline.stages.training import train
 from lydite.rollout.engine import EngineConfig
 from lydite.train.collecting import Phase
-from lydite.train.learner import Learner
 from lydite.train.readability import form_asked
 from lydite.train.rl import RLParts, RLTrainer
 from lydite.train.rl_config import RLConfig
@@ -62,6 +62,8 @@ class RLStage(VerifiedStage, RLConfig):
 
     how: ClassVar[tuple[str, ...]] = (*Stage.how, "update.tokens_per_micro_batch")
 
+    on_cluster: ClassVar[bool] = True
+
     kind: Literal["rl"]
     phases: tuple[PhaseConfig, ...] = Field(
         (),
@@ -101,6 +103,18 @@ class RLStage(VerifiedStage, RLConfig):
     def verifiers(self, default: VerifierConfig) -> tuple[tuple[VerifierConfig, Names], ...]:
         return tuple((own or default, (task,)) for _, task, own in self.spans)
 
+    def check_cluster(self, cluster: ClusterConfig) -> None:
+        if cluster.mode == "colocated" and self.staleness:
+            raise ValueError(
+                f"staleness: {self.staleness}, but processes that sample and train in turns cannot "
+                "sample ahead; use cluster.mode=separate or async, or staleness: 0"
+            )
+        if cluster.mode == "async" and not self.staleness:
+            raise ValueError(
+                "staleness: 0, but in mode async rollout goes on while the learner trains; say how "
+                "many updates it may lag behind, such as 2, or use cluster.mode=separate"
+            )
+
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
 
@@ -133,23 +147,23 @@ class RLStage(VerifiedStage, RLConfig):
         )
 
     def run(self, at: At) -> Artifact:
-        policy = at.load()
-        engine = at.engine(policy)
-        objective = self.build_objective()
-        reference = Reference(policy) if objective.needs_reference else None
-        critic = self.build_critic(policy)
+        with crew_of(at, self) as crew:
+            return self._run(at, crew)
+
+    def _run(self, at: At, crew: Crew) -> Artifact:
         parts = RLParts(
-            engine,
+            crew.engine,
             at.verifier,
-            Learner(policy, self.optimizer, self.update, reference, critic),
-            objective,
+            crew.learner,
+            self.build_objective(),
             at.scored_by.limits.fail_rate,
             at.reward_weights,
-            flops=flops_per_token(policy.model),
-            ahead=at.detached_engine(policy, self.staleness),
+            flops=flops_per_token(crew.policy.model),
+            ahead=crew.ahead,
+            sync=crew.sync,
             form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
-        prompts = {task: at.prompts(policy, task) for task in self.uses}
+        prompts = {task: at.prompts(crew.policy, task) for task in self.uses}
         later = [
             Phase(start, prompts[task], at.verifier_of(config), reward_weights(config))
             for start, task, own in self.spans[1:]
@@ -158,4 +172,4 @@ class RLStage(VerifiedStage, RLConfig):
         seed = at.recipe.seed
         trainer = RLTrainer(self, parts, prompts[self.task], seed, at.earlier, later)
         with closing(trainer):
-            return train(at, self.kind, trainer, policy, engine)
+            return train(at, self.kind, trainer, crew.policy, crew.engine, trained=crew.trained)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from lydite.cluster.config import ClusterConfig
+from lydite.cluster.session import Session
 from lydite.config import Config
 from lydite.model.estimate import Workload
 from lydite.model.loading import ModelConfig
@@ -57,6 +59,9 @@ class Stage(Config):
     """
     late: ClassVar[tuple[str, ...]] = ()
     """Settings that come to bear only after its last step: its samples serve again."""
+
+    on_cluster: ClassVar[bool] = False
+    """Whether it works on the recipe's cluster, where there is one; else in the run's process."""
 
     kind: str
     name: str = Field(
@@ -115,6 +120,9 @@ class Stage(Config):
 
     def check(self, earlier: Sequence[Stage]) -> None:
         """Whether it can stand behind these stages. Raises ``ValueError``: field, fault, remedy."""
+
+    def check_cluster(self, cluster: ClusterConfig) -> None:
+        """Whether it can work so on a cluster. Raises ``ValueError``: field, fault, remedy."""
 
     def check_settings(self) -> None:
         """What needs more than reading the recipe, such as an extra. Raises ``UserError``."""
@@ -213,8 +221,9 @@ class At:
     ``beside`` is told how long each step took, and does what can be done beside the work;
     ``artifacts`` are those of all earlier stages; ``load`` gives the policy it starts from,
     ``load_frozen`` that of an earlier stage by name (`model` is the recipe's), not to be trained;
-    ``scored_by`` are the settings of ``verifier``, the stage's own or the recipe's, and
-    ``verifier_of`` gives that of other settings.
+    ``load_prompting`` the former without weights, and ``settings`` are how it is loaded;
+    ``cluster`` is there where the stage works on one; ``scored_by`` are the settings of
+    ``verifier``, the stage's own or the recipe's, and ``verifier_of`` gives that of other settings.
     """
 
     recipe: Recipe
@@ -230,10 +239,13 @@ class At:
     artifacts: Mapping[str, Artifact]
     earlier: int
     load: Callable[[], Policy]
+    load_prompting: Callable[[], Policy]
+    settings: ModelConfig
     load_frozen: Callable[[str], Policy]
     scored_by: VerifierConfig
     verifier_of: Callable[[VerifierConfig], Verifier]
     beside: Callable[[float], None]
+    cluster: Session | None
 
     @property
     def name(self) -> str:

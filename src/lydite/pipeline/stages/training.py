@@ -4,6 +4,8 @@ saved.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lydite.model.policy import Policy
 from lydite.model.saving import save_policy
 from lydite.pipeline.artifact import Artifact, save_artifact
@@ -28,10 +30,16 @@ def held_out_of(at: At, policy: Policy, engine: Engine | None = None) -> HeldOut
 
 
 def train(
-    at: At, kind: str, trainer: Trainer, policy: Policy, engine: Engine, during: bool = True
+    at: At,
+    kind: str,
+    trainer: Trainer,
+    policy: Policy,
+    engine: Engine,
+    during: bool = True,
+    trained: Callable[[], Policy] | None = None,
 ) -> Artifact:
     """Runs a trainer to its end, the model measured before and after, and ``during`` it at the
-    recipe's interval; leaves the model.
+    recipe's interval; leaves the model. ``trained`` gives it where ``policy`` has no weights.
     """
     at.started(kind, trainer.total)
     evaluation = at.recipe.evaluation
@@ -44,5 +52,5 @@ def train(
 
     settings = at.loop(evaluation.every if during else None, at.recipe.checkpoint.every)
     run_steps(trainer, settings, at.log, measure)
-    save_policy(policy, at.home / "model")
+    save_policy(policy if trained is None else trained(), at.home / "model")
     return save_artifact(at.home, at.lineage)

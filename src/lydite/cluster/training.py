@@ -1,0 +1,130 @@
+"""A process that trains: a learner rank; and one that samples from the same weights too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from lydite.cluster.actor import Actor, free_port
+from lydite.cluster.packing import Packed, buckets, pack_all, unpack_all
+from lydite.cluster.sampling import EngineSpec, Samples, load_weights
+from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.policy import Policy
+from lydite.objective.objective import Objective
+from lydite.rollout.select import local_engine
+from lydite.train.learner import Learner
+from lydite.train.loop import addressed_dropout
+from lydite.train.ranks import ALONE, ProcessRanks, Ranks
+from lydite.types import TrainBatch
+
+BuildLearner = Callable[[Policy, Ranks], Learner]
+"""Makes a stage's learner, with what it has beside it, for one of several ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerSpec:
+    """What a learner is made of, for whoever makes it elsewhere. ``seed`` is the run's, with which
+    every process makes the same weights, ``dropout_seed`` the stage's; ``engine`` is given where
+    the rank samples as well.
+    """
+
+    model: ModelConfig
+    make: BuildLearner
+    seed: int
+    dropout_seed: int
+    device: str
+    engine: EngineSpec | None = None
+
+
+class Trains(Actor):
+    """An actor with a learner: one of several ranks."""
+
+    learner: Learner
+    policy: Policy
+
+    def meeting_place(self) -> str:
+        """Where the ranks can meet: an address of this machine."""
+        return f"tcp://{self.hello().address}:{free_port()}"
+
+    def join(self, place: str, index: int, count: int, backend: str, seconds: float) -> None:
+        """Becomes one of the ranks; ends once all have."""
+        self._index = index
+        self._ranks: Ranks = ALONE
+        if count == 1:
+            return
+        import torch.distributed as dist
+
+        dist.init_process_group(
+            backend,
+            init_method=place,
+            rank=index,
+            world_size=count,
+            timeout=timedelta(seconds=seconds),
+        )
+        self._ranks = ProcessRanks()
+
+    def build_learner(self, spec: LearnerSpec) -> None:
+        """Raises ``UserError`` as loading the policy and making the learner do."""
+        self._dropout_seed = spec.dropout_seed
+        self.policy = load_policy(spec.model, spec.device, spec.seed)
+        self.learner = spec.make(self.policy, self._ranks)
+
+    def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
+        """As :meth:`lydite.train.learner.Learner.judge`, for this rank's groups."""
+        return self.learner.judge(batch, objective)
+
+    def update(
+        self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
+    ) -> dict[str, float]:
+        """As :meth:`lydite.train.learner.Learner.update`, for this rank's groups."""
+        # The first rank draws what one process would.
+        with addressed_dropout(self._dropout_seed + (self._index << 32), progress[0]):
+            return self.learner.update(batch, objective, progress)
+
+    def refresh_reference(self) -> None:
+        self.learner.refresh_reference()
+
+    def publish(self) -> list[Any]:
+        """The trained weights as references into the object store, of the first rank; the others
+        take part and have none.
+        """
+        import ray
+
+        found = buckets(self.learner.weights())
+        if self._index:
+            for _ in found:
+                pass
+            return []
+        return [ray.put(bucket) for bucket in found]
+
+    def state(self) -> dict[str, Packed]:
+        """The learner's state, of the first rank; the others take part and have none."""
+        found = self.learner.state_tensors()
+        return {} if self._index else pack_all(found)
+
+    def restore(self, state: Mapping[str, Packed]) -> None:
+        """Goes on from :meth:`state`, to the bit."""
+        self.learner.load_state_tensors(unpack_all(state))
+
+
+class LearnerRank(Trains):
+    """Trains, and nothing else."""
+
+
+class Member(Samples, Trains):
+    """Trains, and samples in between: one thread does both."""
+
+    def build_learner(self, spec: LearnerSpec) -> None:
+        super().build_learner(spec)
+        assert spec.engine is not None, "a rank that samples is told how"
+        self.samples_from = self.policy
+        self.engine = local_engine(self.policy, spec.engine.config, spec.engine.seed)
+
+    def sync(self, version: int) -> None:
+        """From here on samples with the weights as they are now."""
+        if self.samples_from is self.policy:
+            self.engine.version = version
+        else:
+            load_weights(self.engine, self.samples_from, self.learner.weights(), version)

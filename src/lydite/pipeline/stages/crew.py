@@ -1,0 +1,103 @@
+"""What samples and trains in an RL stage: this process, or others on the recipe's cluster. The
+stage and its loop are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from lydite.cluster.session import Session
+from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.policy import Policy
+from lydite.pipeline.stages.stage import At
+from lydite.train.ahead import DetachedEngine
+from lydite.train.learner import LearnerLike
+from lydite.train.rl_config import RLConfig
+from lydite.types import StreamingEngine
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """``policy`` is what prompts are rendered for, without weights where others have them;
+    ``trained`` gives it with the weights as they are by then. ``ahead`` and ``sync`` as in
+    :class:`lydite.train.rl.RLParts`.
+    """
+
+    policy: Policy
+    engine: StreamingEngine
+    learner: LearnerLike
+    ahead: DetachedEngine | None
+    sync: Callable[[int], None] | None
+    trained: Callable[[], Policy]
+
+
+@contextmanager
+def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
+    """For as long as the stage works.
+
+    Raises:
+        UserError: a model cannot be loaded, or the cluster has no room.
+        Lost: a process of the cluster was, and could not be replaced.
+    """
+    if at.cluster is not None:
+        with _remote(at, config, at.cluster) as crew:
+            yield crew
+        return
+    policy = at.load()
+    yield Crew(
+        policy,
+        at.engine(policy),
+        config.build_learner(policy),
+        at.detached_engine(policy, config.staleness),
+        None,
+        lambda: policy,
+    )
+
+
+@contextmanager
+def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
+    from lydite.cluster.crew import Crew as Processes
+    from lydite.cluster.crew import Job
+
+    policy = at.load_prompting()
+    seed = at.recipe.seed
+    job = Job(
+        _resolved(at.settings, session),
+        config.build_learner,
+        at.recipe.engine,
+        seed,
+        seed + at.earlier,
+        config.update.minibatches,
+        stale=bool(config.staleness),
+    )
+    processes = Processes(session, job)
+    try:
+        yield Crew(
+            policy,
+            processes.engine,
+            processes.learner,
+            processes.ahead,
+            processes.sync,
+            lambda: _with_weights(load_policy(job.model, "cpu", seed), processes.learner),
+        )
+    finally:
+        processes.close()
+
+
+def _resolved(settings: ModelConfig, session: Session) -> ModelConfig:
+    """With the type of weights that the learner's device means, on every device."""
+    on_gpu = session.config.device == "cuda" and not settings.path.startswith("init:")
+    if settings.dtype == "auto" and on_gpu:
+        return settings.model_copy(update={"dtype": "bfloat16"})
+    return settings
+
+
+@torch.no_grad()
+def _with_weights(policy: Policy, learner: LearnerLike) -> Policy:
+    for name, tensor in learner.weights():
+        policy.model.get_parameter(name).copy_(tensor)
+    return policy
