@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "install: fetching PyTorch, Transformers and the tools of constraints.txt; a few minutes the first time"
 	@$(PIP) install $(QUIET) -c constraints.txt setuptools
 	@# Build isolation would fetch setuptools again: without it a second install needs no network.
-	@$(PIP) install $(QUIET) -c constraints.txt --no-build-isolation -e '.[peft,hub,gguf,plot,sql,language,schema,tensorboard,parity,dev]'
+	@$(PIP) install $(QUIET) -c constraints.txt --no-build-isolation -e '.[peft,hub,gguf,plot,sql,language,schema,cluster,tensorboard,parity,dev]'
 	@echo "install: fetching reasoning-gym"
 	@$(PIP) install $(QUIET) -c constraints.txt --no-build-isolation -e '.[gym]' 2>$(VENV)/gym.log || { \
 	  echo "install: reasoning-gym did not build ($(VENV)/gym.log says why; it needs Python.h: apt-get install python3-dev)."; \

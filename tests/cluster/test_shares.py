@@ -46,9 +46,7 @@ def test_every_place_is_in_one_share_and_none_is_over_by_more_than_the_largest(
     assert max(sums) - min(sums) <= max(loads, default=0)
 
 
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=13), st.integers(1, 4), st.integers(1, 5)
-)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=13), st.integers(1, 4), st.integers(1, 5))
 def test_every_optimiser_step_has_the_groups_that_it_has_in_one_process(
     sizes: list[int], ranks: int, minibatches: int
 ) -> None:
@@ -97,12 +95,8 @@ def test_one_request_is_cut_for_many_workers() -> None:
     assert shared_out([(0, request("p", 1))], 3)[1:] == [[], []]
 
 
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 5), st.integers(0, 20)
-)
-def test_every_sample_is_asked_of_one_worker(
-    samples: list[int], count: int, first: int
-) -> None:
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(1, 5), st.integers(0, 20))
+def test_every_sample_is_asked_of_one_worker(samples: list[int], count: int, first: int) -> None:
     wanted = [(i, request(f"p{i}", n, first=first)) for i, n in enumerate(samples)]
     asked = [
         (i, sample)

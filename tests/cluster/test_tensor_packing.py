@@ -25,8 +25,11 @@ def test_a_tensor_comes_back_to_the_bit(tensor: torch.Tensor) -> None:
     packed = pickle.loads(pickle.dumps(pack(tensor), protocol=5))
     found = unpack(packed)
     assert found.dtype == tensor.dtype and found.shape == tensor.shape
-    assert found.contiguous().reshape(-1).view(torch.uint8).equal(
-        tensor.contiguous().reshape(-1).view(torch.uint8)
+    assert (
+        found.contiguous()
+        .reshape(-1)
+        .view(torch.uint8)
+        .equal(tensor.contiguous().reshape(-1).view(torch.uint8))
     )
 
 

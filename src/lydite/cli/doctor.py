@@ -29,6 +29,7 @@ EXTRAS = {
     "language": ("lingua",),
     "tensorboard": ("tensorboard",),
     "schema": ("jsonschema",),
+    "cluster": ("ray",),
 }
 
 

@@ -1,4 +1,5 @@
-"""The recipes that ship: files in `recipes/` of a checkout, installed beside the package elsewhere.
+"""The recipes that ship: files in `recipes/` of a checkout and its folders, installed beside the
+package elsewhere.
 
 A recipe describes itself in its first comment line, so there is no list to keep.
 """
@@ -45,17 +46,24 @@ def find_recipe(name: str | Path) -> Path:
     shipped = {recipe.name: recipe.path for recipe in list_recipes()}
     bare = given.name.removesuffix(".yaml").removesuffix(".yml")
     # A path of the user's own that is not there must not quietly become a recipe of ours.
-    if bare in shipped and str(given.parent) in (".", "recipes"):
+    if bare in shipped and str(given.parent) in _folders(shipped[bare]):
         return shipped[bare]
     near = difflib.get_close_matches(bare, shipped, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "`lydite recipes` lists the ones that ship"
     raise UserError(f"recipe: no file {given}; {hint}")
 
 
+def _folders(path: Path) -> list[str]:
+    """How a recipe's folder may be written: not at all, or from `recipes` on, or within it."""
+    inside = path.parent.name
+    nested = [inside, f"recipes/{inside}"] if path.parent.parent.name == "recipes" else ["recipes"]
+    return [".", *nested]
+
+
 def _shipped() -> list[Path]:
     checkout = Path(__file__).resolve().parents[3]
     if (checkout / "pyproject.toml").is_file():
-        return sorted((checkout / "recipes").glob("*.yaml"))
+        return sorted((checkout / "recipes").rglob("*.yaml"))
     try:
         installed = files("lydite") or []
     except PackageNotFoundError:

@@ -1,0 +1,79 @@
+"""A recipe with a cluster is the run that it is without one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import recipe, rl_stage, sft_stage, write
+
+from lydite.pipeline.recipe import load_recipe
+from lydite.pipeline.runner import run_recipe
+from lydite.watch.events import Evaluated, StepDone, read_events
+from lydite.watch.samples import read_samples
+
+pytestmark = pytest.mark.usefixtures("ray_here")
+
+
+def stages() -> list[dict[str, Any]]:
+    """Two optimiser steps a rollout, a reference, and groups that teach nothing."""
+    rl = rl_stage(objective="grpo+kl", update={"minibatches": 2})
+    return [sft_stage(steps=2), rl]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("alone"), None)
+
+
+def run(place: Path, cluster: dict[str, Any] | None, **changes: Any) -> Path:
+    values = recipe(stages(), place, cluster=cluster, **changes)
+    return run_recipe(load_recipe(write(values, place / "recipe.yaml")), place / "run").folder
+
+
+def steps(folder: Path) -> list[dict[str, float]]:
+    return [
+        {k: v for k, v in e.metrics.items() if "second" not in k and not math.isnan(v)}
+        for e in read_events(folder / "events.jsonl")
+        if isinstance(e, StepDone) and e.stage == "rl"
+    ]
+
+
+def scores(folder: Path) -> list[tuple[Any, ...]]:
+    return [
+        (e.stage, e.step, e.scores, [a.completion for a in e.answers])
+        for e in read_events(folder / "events.jsonl")
+        if isinstance(e, Evaluated)
+    ]
+
+
+def rollouts(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """What was drawn, in order."""
+    return {
+        path.name: [(s.problem_id, s.sample, s.completion) for s in read_samples(path)]
+        for path in sorted((folder / "samples/rl").glob("*.parquet"))
+    }
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"mode": "separate", "rollout": {"workers": 2}, "learner": {"ranks": 2}},
+        {"mode": "colocated", "learner": {"ranks": 2}},
+    ],
+    ids=lambda cluster: cluster["mode"],
+)
+def test_data_order_and_losses_are_those_of_one_process(
+    cluster: dict[str, Any], alone: Path, tmp_path: Path
+) -> None:
+    folder = run(tmp_path, cluster)
+    assert rollouts(folder) == rollouts(alone) and len(rollouts(alone)) == 4
+    assert scores(folder) == scores(alone)
+    found, expected = steps(folder), steps(alone)
+    assert any(metrics["grad_norm"] > 0 for metrics in expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours == pytest.approx(theirs, rel=2e-4, abs=1e-6)
+    logs = {path.name for path in (folder / "logs").iterdir()}
+    assert {"learner-0.log", "learner-1.log"} <= logs
