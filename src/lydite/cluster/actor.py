@@ -67,13 +67,11 @@ class Actor:
         self.role = role
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._phase, self._since = "idle", time.monotonic()
-        self._work = ThreadPoolExecutor(1, thread_name_prefix="work")
+        # The number of threads is one thread's own setting.
+        self._work = ThreadPoolExecutor(1, "work", initializer=_use_threads, initargs=(threads,))
         folder = Path(logs)
         log = (folder / f"{role}.log").open("ab", buffering=0) if folder.is_dir() else None
         _Tee(role, self._lines, log).begin()
-        import torch
-
-        torch.set_num_threads(threads)
 
     def hello(self) -> Where:
         """Where it runs."""
@@ -112,6 +110,12 @@ class Actor:
     def die(self) -> None:
         """At once, without goodbye: for tests of what follows."""
         os._exit(1)
+
+
+def _use_threads(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)
 
 
 def answered(call: Callable[..., Any], *arguments: Any) -> Answer:

@@ -45,8 +45,9 @@ class Crew:
     def __init__(self, session: Session, job: Job) -> None:
         """
         Raises:
-            UserError: what a process says that the user can mend, or no room in time.
-            Lost: a process was, and could not be replaced.
+            UserError: what a process says that the user can mend.
+            TooFew: processes have found no room in time.
+            LearnerLost: a learner rank is gone.
         """
         session.open()
         config, self._session = session.config, session

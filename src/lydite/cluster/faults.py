@@ -8,7 +8,10 @@ class Lost(RuntimeError):
 
     def __init__(self, role: str, phase: str, why: str) -> None:
         super().__init__(f"{role} was lost while {phase}: {why}")
-        self.role, self.phase, self.why = role, phase, why
+
+
+class TooFew(RuntimeError):
+    """Fewer rollout workers than can go on have come in time."""
 
 
 class LearnerLost(Lost):

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lydite.cluster.config import ClusterConfig
-from lydite.cluster.faults import Lost
+from lydite.cluster.faults import Lost, TooFew
 from lydite.cluster.processes import (
-    SLICE_SECONDS,
     Calls,
     Journal,
     Process,
@@ -48,7 +47,7 @@ class Hands(Protocol):
         ...
 
     def wait_ready(self) -> None:
-        """Waits until enough of them are ready. Raises ``UserError`` or ``Lost``."""
+        """Waits until enough of them are ready. Raises ``UserError``, ``TooFew`` or ``Lost``."""
         ...
 
     def lost(self, process: Process, why: str) -> None:
@@ -103,15 +102,15 @@ class Pool:
 
     def wait_ready(self) -> None:
         """See :class:`Hands`."""
-        self._wait_for(self._config.fewest, "starting")
+        self._wait_for(self._config.fewest)
 
     def start(self) -> None:
         """Waits for the workers that the settings begin with; where they do not all come in time,
         for as many as can go on.
         """
         try:
-            self._wait_for(self._config.workers, "starting")
-        except Lost:
+            self._wait_for(self._config.workers)
+        except TooFew:
             if len(self.ready()) < self._config.fewest:
                 raise
             self._journal.warn(
@@ -121,7 +120,7 @@ class Pool:
                 "room",
             )
 
-    def _wait_for(self, count: int, phase: str) -> None:
+    def _wait_for(self, count: int) -> None:
         began = said = time.monotonic()
         with self._changed:
             while len(self.ready()) < count:
@@ -129,13 +128,17 @@ class Pool:
                 now = time.monotonic()
                 here = f"{len(self.ready())} of {count} are there"
                 if now - began > self._config.timeouts.start:
-                    raise Lost("rollout workers", phase, f"{here} after {now - began:.0f} s")
+                    raise TooFew(
+                        f"waited {now - began:.0f} s for rollout workers (timeouts.start), and "
+                        f"{here}; other processes may have the cluster's resources"
+                    )
                 if now - said > self._config.timeouts.say:
                     said = now
                     self._journal.say(
-                        f"waiting for rollout workers: {phase}, {now - began:.0f} s; {here}"
+                        f"waiting for rollout workers: starting, {now - began:.0f} s; {here}"
                     )
-                self._changed.wait(SLICE_SECONDS)
+                self._advance()
+                self._changed.wait(0.05)
 
     def _check(self) -> None:
         """Raises what stands in the way of going on."""
@@ -148,7 +151,7 @@ class Pool:
 
         Raises:
             UserError: too many workers were lost.
-            Lost: too few of them have the weights in time.
+            TooFew: too few of them have the weights in time.
         """
         with self._changed:
             if self._weights is weights:
@@ -271,6 +274,7 @@ class Pool:
                 self._watch.lost(process, reason(error))
                 return
             self._watch.add(process)
+            self._journal.placed(process)
             slot.step, slot.since = "build", time.monotonic()
             slot.call = process.work("build", self._spec)
             return

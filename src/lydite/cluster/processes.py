@@ -96,6 +96,12 @@ class Journal:
                 stamp = time.strftime("%Y-%m-%d %H:%M:%S")
                 log.write(f"{stamp} {line}\n")
 
+    def placed(self, process: Process) -> None:
+        """Where a process runs."""
+        where = process.where
+        assert where is not None, "it has said so"
+        self.say(f"{process.role} is process {where.pid} on {where.address}")
+
     def show(self, lines: Sequence[str]) -> None:
         """What a process said, its role in front already; its log file has it."""
         with self._lock, contextlib.suppress(OSError, ValueError):

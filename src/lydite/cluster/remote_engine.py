@@ -82,7 +82,7 @@ class RemoteEngine:
 
         Raises:
             UserError: as the workers' engines; or too many workers were lost.
-            Lost: too few workers came in time.
+            TooFew: too few workers came in time.
         """
         with self._turn:
             if self.newest is not None and self._load is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,19 @@ from torch import Tensor
 
 from lydite.cluster import shares
 from lydite.cluster.config import ClusterConfig
-from lydite.cluster.faults import LearnerLost
+from lydite.cluster.faults import LearnerLost, TooFew
 from lydite.cluster.packing import pack_all, unpack, unpack_all
 from lydite.cluster.pool import Weights
-from lydite.cluster.processes import Calls, Journal, Process, Watch, bundle, spawn
+from lydite.cluster.processes import (
+    SLICE_SECONDS,
+    Calls,
+    Journal,
+    Process,
+    Watch,
+    bundle,
+    spawn,
+)
 from lydite.cluster.training import LearnerRank, LearnerSpec, Member
-from lydite.config import UserError
 from lydite.objective.objective import Objective
 from lydite.types import TrainBatch
 
@@ -29,6 +37,7 @@ class Ranks:
         self.config = config
         self._calls = calls
         self._watch = watch
+        self._journal = journal
         resources = config.learner
         kind = Member if config.mode == "colocated" else LearnerRank
         self._group = placement_group(
@@ -44,7 +53,8 @@ class Ranks:
         """Waits for the ranks, has them meet and load their model.
 
         Raises:
-            UserError: there is no room, or the model cannot be loaded.
+            UserError: the model cannot be loaded.
+            TooFew: not all of them have found room in time.
             LearnerLost: a rank is gone.
         """
         self._place()
@@ -65,19 +75,29 @@ class Ranks:
     def _place(self) -> None:
         import ray
 
-        limit = self.config.timeouts.start
-        done, left = ray.wait(self._hellos, num_returns=len(self._hellos), timeout=limit)
-        if left:
-            raise UserError(
-                f"cluster.learner: {len(done)} of {len(self._hellos)} ranks have found room in "
-                f"{limit:g} s (timeouts.start); other processes have the cluster's resources"
-            )
+        limit, count = self.config.timeouts.start, len(self._hellos)
+        began = said = time.monotonic()
+        left = self._hellos
+        while left:
+            done, left = ray.wait(self._hellos, num_returns=count, timeout=SLICE_SECONDS)
+            now = time.monotonic()
+            here = f"{len(done)} of {count} are there"
+            if left and now - began > limit:
+                raise TooFew(
+                    f"waited {limit:g} s for learner ranks (timeouts.start), and {here}; other "
+                    "processes may have the cluster's resources"
+                )
+            if left and now - said > self.config.timeouts.say:
+                said = now
+                seconds = f"{now - began:.0f} s"
+                self._journal.say(f"waiting for learner ranks: starting, {seconds}; {here}")
         for process, hello in zip(self.processes, self._hellos, strict=True):
             try:
                 process.where = ray.get(hello)
             except ray.exceptions.RayError as error:
                 raise LearnerLost(process.role, "starting", str(error).splitlines()[0]) from None
             self._watch.add(process)
+            self._journal.placed(process)
 
     def each(self, name: str, arguments: Sequence[tuple[Any, ...]], limit: float) -> list[Any]:
         """Has every rank do a part; their values, by rank.

@@ -118,7 +118,9 @@ class Samples(Actor):
 
     def news(self, number: int, seconds: float) -> News:
         """See :meth:`_Call.news`. What was told once is not told again."""
-        call = self._calls[number]
+        call = self._calls.get(number)
+        if call is None:
+            return News((), 0, done=True)
         found = call.news(seconds)
         if found.done:
             self._calls.pop(number, None)

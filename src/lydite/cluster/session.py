@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lydite.cluster.config import ClusterConfig
-from lydite.cluster.faults import LearnerLost, Lost
+from lydite.cluster.faults import LearnerLost, Lost, TooFew
 from lydite.cluster.placement import check_room, total
 from lydite.cluster.processes import Journal
 from lydite.config import UserError
@@ -122,7 +122,7 @@ class Session:
                     ) from error
                 message = f"{error}; all ranks start again from the last checkpoint"
                 self.journal.warn("learner_lost", message)
-            except Lost as error:
+            except (Lost, TooFew) as error:
                 raise UserError(
                     f"cluster: {error}; see {self.journal.folder}, mend that and give the same "
                     "command again"

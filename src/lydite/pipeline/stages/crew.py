@@ -41,7 +41,8 @@ def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
 
     Raises:
         UserError: a model cannot be loaded, or the cluster has no room.
-        Lost: a process of the cluster was, and could not be replaced.
+        TooFew: processes have found no room in time.
+        LearnerLost: a learner rank is gone.
     """
     if at.cluster is not None:
         with _remote(at, config, at.cluster) as crew:
