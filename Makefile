@@ -40,7 +40,7 @@ demo: $(STAMP)  ## Trains the quickstart into OUT, about 5 minutes on two cores
 	$(BIN)/lydite run recipes/quickstart.yaml --out $(OUT)
 
 test: $(STAMP)  ## Runs the tests
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
 
 lint: $(STAMP)  ## Style and spelling
 	$(BIN)/ruff check .

@@ -18,8 +18,7 @@ def ray_here() -> Iterator[None]:
     it and leaves it there.
     """
     ray = pytest.importorskip("ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_prestart_worker_first_driver"] = "0"
+    os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", "RAY_prestart_worker_first_driver": "0"})
     source = str(Path(__file__).resolve().parents[2] / "src")
     before = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (source, before)))

@@ -14,7 +14,7 @@ from lydite.pipeline.runner import run_recipe
 from lydite.watch.events import Evaluated, StepDone, read_events
 from lydite.watch.samples import read_samples
 
-pytestmark = pytest.mark.usefixtures("ray_here")
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.xdist_group("ray")]
 
 
 def stages() -> list[dict[str, Any]]:

@@ -23,10 +23,10 @@ from lydite.rollout.engine import EngineConfig
 from lydite.rollout.select import local_engine
 from lydite.types import Completion, Request, SamplingParams
 
-pytestmark = pytest.mark.usefixtures("ray_here")
+pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.xdist_group("ray")]
 SETTINGS = {
     "rollout": {"workers": 2, "cpus": 1},
-    "timeouts": {"heartbeat": 8, "start": 120, "sampling": 60, "say": 30},
+    "timeouts": {"heartbeat": 6, "start": 120, "sampling": 60, "say": 30},
     "heartbeat_every": 1,
 }
 

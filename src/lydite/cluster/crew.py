@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from lydite.cluster.packing import unpack
 from lydite.cluster.pool import Hands, Pool, Weights
 from lydite.cluster.processes import Calls, Watch
 from lydite.cluster.remote_engine import RemoteEngine
 from lydite.cluster.remote_learner import MemberHands, Ranks, RemoteLearner
-from lydite.cluster.sampling import EngineSpec
+from lydite.cluster.sampling import EngineSpec, fetched
 from lydite.cluster.session import Session
 from lydite.cluster.training import BuildLearner, LearnerSpec
 from lydite.model.loading import ModelConfig
@@ -114,26 +112,29 @@ class Published(Mapping[str, Tensor]):
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
 
-    def _fetched(self) -> dict[str, Tensor]:
-        import ray
-
-        return {
-            name: unpack(packed)
-            for reference in self.weights.objects
-            for name, packed in ray.get(reference).items()
-        }
-
     def __getitem__(self, name: str) -> Tensor:
-        return self._fetched()[name]
+        return dict(fetched(self.weights.objects))[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._fetched())
+        return (name for name, _ in fetched(self.weights.objects))
 
     def __len__(self) -> int:
-        return len(self._fetched())
+        return sum(1 for _ in self)
 
-    def items(self) -> Any:
-        return self._fetched().items()
+    def items(self) -> PublishedItems:
+        """Names and tensors, for whoever does not know what they are."""
+        return PublishedItems(self)
+
+
+class PublishedItems(ItemsView[str, Tensor]):
+    """Those of weights in the object store: who knows it takes their references."""
+
+    def __init__(self, published: Published) -> None:
+        super().__init__(published)
+        self.weights = published.weights
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        return fetched(self.weights.objects)
 
 
 class DetachedRemoteEngine:
@@ -160,22 +161,22 @@ class DetachedRemoteEngine:
             known = self._crew.learner.publish(self._crew.engine.version)
         return Published(known)
 
-    def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
         """Samples with these from the next call on."""
-        if isinstance(weights, Published):
+        if isinstance(weights, PublishedItems):
             self._engine.take(weights.weights, at_once=False)
         else:
-            self._engine.load_weights(weights.items(), version)
+            self._engine.load_weights(weights, version)
         self._engine.version = version
 
     def stop(self) -> None:
         """Ends a call that is under way, and those to come."""
         self._engine.stop()
 
-    def generate(self, requests: list[Request]) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         return self._engine.generate(requests)
 
     def stream(
-        self, requests: list[Request], on_completion: OnCompletion | None
+        self, requests: Sequence[Request], on_completion: OnCompletion | None
     ) -> list[list[Completion]]:
         return self._engine.stream(requests, on_completion)

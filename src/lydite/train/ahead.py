@@ -31,7 +31,7 @@ _PREFIX = "ahead."
 class DetachedEngine(WeightedEngine, Protocol):
     """An engine that samples with weights of its own, whatever becomes of the policy's."""
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def snapshot(self) -> Mapping[str, Tensor]:
         """The policy's trained weights as they are now, by name."""
         ...
 
