@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from lydite.watch.events import Evaluated, StepDone, read_events
 from lydite.watch.samples import read_samples
 
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.xdist_group("ray")]
+
+
+OF_THE_CLOCK = re.compile("second|memory")
 
 
 def stages() -> list[dict[str, Any]]:
@@ -35,7 +39,7 @@ def run(place: Path, cluster: dict[str, Any] | None, **changes: Any) -> Path:
 
 def steps(folder: Path) -> list[dict[str, float]]:
     return [
-        {k: v for k, v in e.metrics.items() if "second" not in k and not math.isnan(v)}
+        {k: v for k, v in e.metrics.items() if not OF_THE_CLOCK.search(k) and not math.isnan(v)}
         for e in read_events(folder / "events.jsonl")
         if isinstance(e, StepDone) and e.stage == "rl"
     ]
