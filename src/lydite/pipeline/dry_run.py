@@ -19,11 +19,12 @@ from lydite.pipeline.cluster_check import cluster_checks
 from lydite.pipeline.device import pick_device
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.folder import RunFolder
-from lydite.pipeline.problems import load_one, problems_of
+from lydite.pipeline.problems import checked_near, load_one, near_training, problems_of
 from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
 from lydite.pipeline.survey import survey
 from lydite.pipeline.verifiers import judge_of, verifier_uses
+from lydite.tasks.overlap import pairs_shown
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.switch import in_mode
 from lydite.tasks.task import TaskData
@@ -151,10 +152,18 @@ def _held_out(recipe: Recipe, tasks: Mapping[str, TaskData]) -> Iterator[Check]:
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
                 yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
+        if name in tasks and recipe.evaluation.near_duplicates != "ignore":
+            yield _try(f"{name} unlike training", partial(_unlike, recipe, name, tasks))
 
 
 def _apart(trained: Sequence[Problem], held_out: Sequence[Problem]) -> Finding:
     return check_disjoint(trained, held_out), ()
+
+
+def _unlike(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> Finding:
+    near = near_training(recipe, name, tasks)
+    said = checked_near(recipe, name, len(tasks[name].problems), near)
+    return said.removeprefix(f"{name}: ") or "no question is nearly trained on", pairs_shown(near)
 
 
 def _task(recipe: Recipe, name: str, tasks: dict[str, TaskData]) -> Finding:

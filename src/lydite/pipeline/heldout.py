@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -52,6 +53,12 @@ class EvalConfig(Config):
     verifier: VerifierConfig | None = Field(
         None,
         description="A verifier of its own, for example a stricter one; the recipe's when null.",
+    )
+    near_duplicates: Literal["warn", "refuse", "ignore"] = Field(
+        "warn",
+        description="What is done where a held-out question is nearly a training question (see "
+        "docs/metrics.md): said once, or the run is refused. Equal ones are always refused, and "
+        "problems that are made rather than read are not compared.",
     )
     readability: ReadabilityConfig | None = Field(
         None,
@@ -150,7 +157,7 @@ def basis_of(
     """:attr:`HeldOut.basis`, by settings, by the recipe's verifier, by how the policy is shown its
     prompts, and by the fingerprints of the tasks that are held out.
     """
-    settings = config.model_dump(mode="json", exclude={"tasks", "every"})
+    settings = config.model_dump(mode="json", exclude={"tasks", "every", "near_duplicates"})
     settings["verifier"] = (config.verifier or verifier).model_dump(mode="json")
     settings["shown"] = [policy.chat, policy.thinking, policy.tokenizer.chat_template]
     return {task: fingerprint({**settings, "data": data}) for task, data in tasks.items()}

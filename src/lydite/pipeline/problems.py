@@ -4,12 +4,15 @@ stage makes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from lydite.config import UserError
 from lydite.pipeline.dataset import read_dataset
 from lydite.pipeline.recipe import Recipe
 from lydite.tasks.mix import mix
+from lydite.tasks.overlap import Near, near_duplicates, sentence
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.task import TaskData, load_task
 from lydite.types import Problem
@@ -29,11 +32,45 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     for name in recipe.held_out():
         for source in recipe.trained_on():
             check_disjoint(tasks[source].problems, tasks[name].problems)
+        tasks[name] = _noted(recipe, name, tasks)
     for stage in recipe.stages:
         for part in (part for task in stage.uses for part in recipe.parts_of(task)):
             if not recipe.waits(part):
                 stage.check_task(part, tasks[part].problems)
     return tasks
+
+
+def near_training(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> list[Near]:
+    """The questions of a held-out task that are nearly trained on; of problems that are made, whose
+    sides are apart by construction, none are compared.
+    """
+
+    def read(task: str) -> bool:
+        configs = [recipe.tasks.get(part) for part in recipe.parts_of(task)]
+        return any(c is None or not (c.generated or c.courtesy or c.gym) for c in configs)
+
+    sources = [source for source in recipe.trained_on() if source in tasks and read(source)]
+    if recipe.evaluation.near_duplicates == "ignore" or not sources or not read(name):
+        return []
+    trained = (problem for source in sources for problem in tasks[source].problems)
+    return near_duplicates(trained, tasks[name].problems)
+
+
+def _noted(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> TaskData:
+    """The task with what is to be said of it, if anything is. Raises ``UserError``."""
+    data = tasks[name]
+    said = checked_near(recipe, name, len(data.problems), near_training(recipe, name, tasks))
+    return replace(data, notes=(*data.notes, said)) if said else data
+
+
+def checked_near(recipe: Recipe, name: str, count: int, near: Sequence[Near]) -> str:
+    """What is said of a held-out task with so many problems; empty for nothing. Raises
+    ``UserError`` where the recipe refuses it.
+    """
+    said = sentence(name, count, near)
+    if said and recipe.evaluation.near_duplicates == "refuse":
+        raise UserError(f"tasks.{said} (evaluation.near_duplicates=refuse)")
+    return said
 
 
 def load_one(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> TaskData:
