@@ -211,8 +211,9 @@ def reason(error: BaseException) -> str:
     """What Ray says of a process that does not answer, in one line."""
     text = " ".join(str(error).split())
     for sign, said in (
-        ("node", "its machine is gone"),
-        ("unexpected", "it ended"),
+        ("node has died", "its machine is gone"),
+        ("node died", "its machine is gone"),
+        ("memory", "it was ended for want of memory"),
         ("died", "it ended"),
     ):
         if sign in text.lower():

@@ -9,6 +9,8 @@ import importlib
 import importlib.util
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +58,7 @@ class Session:
         self._ours = not ray.is_initialized()
         if self._ours:
             self._connect(ray)
+            self._heed_sigterm()
         self._open = True
         nodes = {
             node["NodeID"]: (
@@ -103,6 +106,15 @@ class Session:
                 f"{total(config)[0]:g} CPUs are asked for on a machine of {cores}: they share"
             )
 
+    def _heed_sigterm(self) -> None:
+        """Ends in good order when it is told to: Ray would have this process aborted."""
+        if threading.current_thread() is threading.main_thread():
+
+            def leave(*_: object) -> None:
+                raise SystemExit(128 + signal.SIGTERM)
+
+            signal.signal(signal.SIGTERM, leave)
+
     def persist(self, attempt: Callable[[], T]) -> T:
         """What comes of an attempt, which is made again where a learner rank was lost: it goes on
         from the last checkpoint, as after a new start of the run.
@@ -137,6 +149,8 @@ class Session:
             ray = import_ray()
             with contextlib.suppress(Exception):
                 ray.shutdown()
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def import_ray() -> Any:
