@@ -65,7 +65,7 @@ def rollouts(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     "cluster",
     [
         {"mode": "separate", "rollout": {"workers": 2}, "learner": {"ranks": 2}},
-        {"mode": "colocated", "learner": {"ranks": 2}},
+        {"mode": "colocated", "learner": {"ranks": 2, "sharding": {}}},
     ],
     ids=lambda cluster: cluster["mode"],
 )

@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from lydite.config import Config
+from lydite.config import Config, UserError
+from lydite.train.sharding import ShardingConfig
 
 Mode = Literal["colocated", "separate", "async"]
 
@@ -43,6 +44,11 @@ class LearnerConfig(Resources):
     """The processes that train, each with its share of a step's groups."""
 
     ranks: int = Field(1, ge=1, description="How many; a step is the same on one and on many.")
+    sharding: ShardingConfig | None = Field(
+        None,
+        description="Weights, gradients and optimiser states in shards over the ranks (FSDP2), "
+        "which then write checkpoints together; null: each rank has all of them.",
+    )
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = Field(
         "PACK",
         description="How Ray spreads them over machines: on as few as possible (`PACK`) or as many "
@@ -163,6 +169,11 @@ class ClusterConfig(Config):
                 f"learner.gpus: {self.learner.gpus:g}; a learner rank trains on one GPU: give it "
                 "1 and set learner.ranks to the number of GPUs"
             )
+        if self.learner.sharding is not None:
+            try:
+                self.learner.sharding.mesh_shape(self.learner.ranks)
+            except UserError as error:
+                raise ValueError(f"learner.{error}") from None
         if self.timeouts.heartbeat < 2 * self.heartbeat_every:
             raise ValueError(
                 f"timeouts.heartbeat: {self.timeouts.heartbeat:g} s is less than two heartbeats "

@@ -71,6 +71,7 @@ class Crew:
                     job.seed,
                     job.dropout_seed,
                     config.device,
+                    config.learner.sharding,
                     spec if together else None,
                 )
             )

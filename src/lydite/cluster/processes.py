@@ -213,7 +213,7 @@ def reason(error: BaseException) -> str:
     for sign, said in (
         ("node has died", "its machine is gone"),
         ("node died", "its machine is gone"),
-        ("memory", "it was ended for want of memory"),
+        ("low on memory", "it was ended for want of memory"),
         ("died", "it ended"),
     ):
         if sign in text.lower():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -25,6 +26,8 @@ from lydite.cluster.processes import (
 )
 from lydite.cluster.training import LearnerRank, LearnerSpec, Member
 from lydite.objective.objective import Objective
+from lydite.train.checkpoint import SHARDS
+from lydite.train.saved_shards import SavedShards
 from lydite.types import TrainBatch
 
 
@@ -132,6 +135,8 @@ PHASES = {
     "sync": "handing out weights",
     "state": "giving its state",
     "restore": "restoring its state",
+    "save_shards": "giving its state",
+    "load_shards": "restoring its state",
 }
 """What a wait for each call is named."""
 
@@ -192,11 +197,27 @@ class RemoteLearner:
                 yield name, unpack(packed)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """As :meth:`lydite.train.learner.Learner.state_tensors`."""
+        """As :meth:`lydite.train.learner.Learner.state_tensors`; nothing where the ranks have
+        shards, which they write themselves.
+        """
+        if self._ranks.config.learner.sharding is not None:
+            return {}
         return unpack_all(self._all("state", self._limits.checkpoint)[0])
 
+    def write(self, checkpoint: Path) -> None:
+        """Has ranks with shards write them into a checkpoint's folder."""
+        if self._ranks.config.learner.sharding is not None:
+            folder = str((checkpoint / SHARDS).resolve())
+            self._all("save_shards", self._limits.checkpoint, folder)
+
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """As :meth:`lydite.train.learner.Learner.load_state_tensors`."""
+        """As :meth:`lydite.train.learner.Learner.load_state_tensors`. Ranks read shards
+        themselves.
+        """
+        if isinstance(tensors, SavedShards):
+            folder = str(tensors.folder.resolve())
+            self._all("load_shards", self._limits.checkpoint, folder)
+            return
         state = _put(pack_all(tensors))
         self._all("restore", self._limits.checkpoint, state)
 

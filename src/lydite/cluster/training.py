@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from lydite.cluster.actor import Actor, free_port
 from lydite.cluster.packing import Packed, buckets, pack_all, unpack_all
 from lydite.cluster.sampling import EngineSpec, Samples, load_weights
+from lydite.config import UserError
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.objective.objective import Objective
 from lydite.rollout.select import local_engine
 from lydite.train.learner import Learner
 from lydite.train.loop import addressed_dropout
-from lydite.train.ranks import ALONE, ProcessRanks, Ranks
+from lydite.train.ranks import ProcessRanks, Ranks
+from lydite.train.sharding import ShardingConfig, sharded_policy
 from lydite.types import TrainBatch
 
 BuildLearner = Callable[[Policy, Ranks], Learner]
@@ -35,6 +38,7 @@ class LearnerSpec:
     seed: int
     dropout_seed: int
     device: str
+    sharding: ShardingConfig | None = None
     engine: EngineSpec | None = None
 
 
@@ -50,12 +54,12 @@ class Trains(Actor):
 
     def join(self, place: str, index: int, count: int, backend: str, seconds: float) -> None:
         """Becomes one of the ranks; ends once all have."""
-        self._index = index
-        self._ranks: Ranks = ALONE
-        if count == 1:
-            return
+        import torch
         import torch.distributed as dist
 
+        self._index = index
+        if "nccl" in backend:
+            torch.cuda.set_device(0)  # Ray shows each process its own.
         dist.init_process_group(
             backend,
             init_method=place,
@@ -63,13 +67,17 @@ class Trains(Actor):
             world_size=count,
             timeout=timedelta(seconds=seconds),
         )
-        self._ranks = ProcessRanks()
 
     def build_learner(self, spec: LearnerSpec) -> None:
         """Raises ``UserError`` as loading the policy and making the learner do."""
         self._dropout_seed = spec.dropout_seed
-        self.policy = load_policy(spec.model, spec.device, spec.seed)
-        self.learner = spec.make(self.policy, self._ranks)
+        ranks: Ranks
+        if spec.sharding is None:
+            self.policy = load_policy(spec.model, spec.device, spec.seed)
+            ranks = ProcessRanks()
+        else:
+            self.policy, ranks = sharded_policy(spec.model, spec.sharding, spec.device, spec.seed)
+        self.learner = spec.make(self.policy, ranks)
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """As :meth:`lydite.train.learner.Learner.judge`, for this rank's groups."""
@@ -104,6 +112,20 @@ class Trains(Actor):
         found = self.learner.state_tensors()
         return {} if self._index else pack_all(found)
 
+    def save_shards(self, folder: str) -> None:
+        """Writes this rank's shards of the state, in a folder that all ranks see."""
+        try:
+            self.learner.save_shards(Path(folder))
+        except OSError as error:
+            raise UserError(
+                f"disk: cannot write a checkpoint to {folder}: {error}; mend that and give the "
+                "same command again, the run goes on from its last checkpoint"
+            ) from error
+
+    def load_shards(self, folder: str) -> None:
+        """Goes on from what :meth:`save_shards` wrote, on however many ranks."""
+        self.learner.load_shards(Path(folder))
+
     def restore(self, state: Mapping[str, Packed]) -> None:
         """Goes on from :meth:`state`, to the bit."""
         self.learner.load_state_tensors(unpack_all(state))
@@ -119,8 +141,11 @@ class Member(Samples, Trains):
     def build_learner(self, spec: LearnerSpec) -> None:
         super().build_learner(spec)
         assert spec.engine is not None, "a rank that samples is told how"
-        self.samples_from = self.policy
-        self.engine = local_engine(self.policy, spec.engine.config, spec.engine.seed)
+        if spec.sharding is None:
+            self.samples_from = self.policy
+            self.engine = local_engine(self.policy, spec.engine.config, spec.engine.seed)
+        else:  # It samples from whole weights.
+            self.engine, self.samples_from = spec.engine.build()
 
     def sync(self, version: int) -> None:
         """From here on samples with the weights as they are now."""

@@ -27,17 +27,16 @@ from lydite.train.saved_shards import SavedShards, has_shards, save_shards
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a stage needs to go on: tensors by name, and JSON state. ``folder`` is where it was
-    read from.
-    """
+    """What a stage needs to go on: tensors by name, and JSON state."""
 
     step: int
     tensors: Mapping[str, Tensor]
     state: Mapping[str, Any]
-    folder: Path | None = None
 
 
-_WHOLE, _SHARDS = "tensors.safetensors", "shards"
+SHARDS = "shards"
+"""The folder of a checkpoint with what ranks wrote."""
+_WHOLE = "tensors.safetensors"
 
 
 def save_checkpoint(
@@ -75,7 +74,7 @@ def _save_sharded(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     attempt(lambda: _partial(folder, checkpoint.step) if first else None)
     place = folder / _partial_name(checkpoint.step)
     try:
-        save_shards(place / _SHARDS, checkpoint.tensors)
+        save_shards(place / SHARDS, checkpoint.tensors)
         attempt(lambda: _finish(place, checkpoint, keep) if first else None)
     except BaseException:
         if first:
@@ -124,12 +123,10 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     newest = found[-1]
     state = json.loads((newest / "state.json").read_text())
-    tensors: Mapping[str, Tensor] = (
-        SavedShards(newest / _SHARDS)
-        if has_shards(newest / _SHARDS)
-        else load_file(newest / _WHOLE)
-    )
-    return Checkpoint(step=state.pop("step"), tensors=tensors, state=state, folder=newest)
+    whole = load_file(newest / _WHOLE) if (newest / _WHOLE).is_file() else {}
+    shards = newest / SHARDS
+    tensors = SavedShards(shards, whole) if has_shards(shards) else whole
+    return Checkpoint(step=state.pop("step"), tensors=tensors, state=state)
 
 
 def fsync(path: Path) -> None:

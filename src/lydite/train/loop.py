@@ -92,8 +92,6 @@ class LoopSettings:
     write: Callable[[Path], None] | None = None
     """Writes into a checkpoint's folder what the trainer's own tensors leave out: shards of ranks
     elsewhere."""
-    read: Callable[[Path], None] | None = None
-    """Restores it, once the trainer has its own."""
 
 
 def run_steps(
@@ -112,8 +110,6 @@ def run_steps(
     found = load_checkpoint(settings.checkpoints)
     if found is not None:
         trainer.load(found.tensors, found.state)
-        if settings.read is not None and found.folder is not None:
-            settings.read(found.folder)
         start = found.step
         log.append(RunResumed(stage=settings.stage, step=start))
     done = start

@@ -59,12 +59,15 @@ def has_shards(folder: Path) -> bool:
 
 class SavedShards(Mapping[str, Tensor]):
     """The tensors of such a folder, each read when it is asked for: whole, or on a mesh
-    (:meth:`on`) only this rank's rows. Ranks read on their own.
+    (:meth:`on`) only this rank's rows. Ranks read on their own. ``beside`` are tensors that are
+    whole already, such as those of a process that has no shards.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, beside: Mapping[str, Tensor] | None = None) -> None:
         from torch.distributed.checkpoint.filesystem import FileSystemReader
 
+        self.folder = folder
+        self._beside = beside or {}
         self._reader = FileSystemReader(folder)
         metadata = self._reader.read_metadata()
         # It would be read again for each tensor.
@@ -79,19 +82,21 @@ class SavedShards(Mapping[str, Tensor]):
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter({**self._found, **self._beside})
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len({**self._found, **self._beside})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in self._found or name in self._beside
 
     def __getitem__(self, name: str) -> Tensor:
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
         from torch.distributed.checkpoint.state_dict_loader import load
         from torch.distributed.tensor import Replicate, Shard, empty
 
+        if name in self._beside:
+            return self._beside[name]
         found = self._found[name]
         assert isinstance(found, TensorStorageMetadata), f"{name} is no tensor"
         dtype, size = found.properties.dtype, found.size

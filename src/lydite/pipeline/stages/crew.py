@@ -14,6 +14,7 @@ from lydite.cluster.session import Session
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.pipeline.stages.stage import At
+from lydite.pipeline.stages.training import Elsewhere
 from lydite.train.ahead import DetachedEngine
 from lydite.train.learner import LearnerLike
 from lydite.train.rl_config import RLConfig
@@ -22,9 +23,8 @@ from lydite.types import StreamingEngine
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """``policy`` is what prompts are rendered for, without weights where others have them;
-    ``trained`` gives it with the weights as they are by then. ``ahead`` and ``sync`` as in
-    :class:`lydite.train.rl.RLParts`.
+    """``policy`` is what prompts are rendered for, without weights where they are ``elsewhere``.
+    ``ahead`` and ``sync`` as in :class:`lydite.train.rl.RLParts`.
     """
 
     policy: Policy
@@ -32,7 +32,7 @@ class Crew:
     learner: LearnerLike
     ahead: DetachedEngine | None
     sync: Callable[[int], None] | None
-    trained: Callable[[], Policy]
+    elsewhere: Elsewhere | None
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
         config.build_learner(policy),
         at.detached_engine(policy, config.staleness),
         None,
-        lambda: policy,
+        None,
     )
 
 
@@ -83,7 +83,10 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
             processes.learner,
             processes.ahead,
             processes.sync,
-            lambda: _with_weights(load_policy(job.model, "cpu", seed), processes.learner),
+            Elsewhere(
+                lambda: _with_weights(load_policy(job.model, "cpu", seed), processes.learner),
+                processes.learner.write,
+            ),
         )
     finally:
         processes.close()

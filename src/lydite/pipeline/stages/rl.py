@@ -172,4 +172,4 @@ class RLStage(VerifiedStage, RLConfig):
         seed = at.recipe.seed
         trainer = RLTrainer(self, parts, prompts[self.task], seed, at.earlier, later)
         with closing(trainer):
-            return train(at, self.kind, trainer, crew.policy, crew.engine, trained=crew.trained)
+            return train(at, self.kind, trainer, crew.policy, crew.engine, elsewhere=crew.elsewhere)

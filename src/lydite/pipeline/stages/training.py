@@ -5,6 +5,8 @@ saved.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lydite.model.policy import Policy
 from lydite.model.saving import save_policy
@@ -13,6 +15,16 @@ from lydite.pipeline.heldout import HeldOut, basis_of
 from lydite.pipeline.stages.stage import At
 from lydite.train.loop import Trainer, run_steps
 from lydite.types import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A model whose weights are in other processes: ``trained`` gives it with them, ``write`` puts
+    into a checkpoint what only those processes have.
+    """
+
+    trained: Callable[[], Policy]
+    write: Callable[[Path], None]
 
 
 def held_out_of(at: At, policy: Policy, engine: Engine | None = None) -> HeldOut:
@@ -36,10 +48,10 @@ def train(
     policy: Policy,
     engine: Engine,
     during: bool = True,
-    trained: Callable[[], Policy] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Artifact:
     """Runs a trainer to its end, the model measured before and after, and ``during`` it at the
-    recipe's interval; leaves the model. ``trained`` gives it where ``policy`` has no weights.
+    recipe's interval; leaves the model. ``elsewhere`` is given where ``policy`` has no weights.
     """
     at.started(kind, trainer.total)
     evaluation = at.recipe.evaluation
@@ -51,6 +63,8 @@ def train(
         held_out.measure(at.name, step, weights, at.log, at.folder.samples)
 
     settings = at.loop(evaluation.every if during else None, at.recipe.checkpoint.every)
+    if elsewhere is not None:
+        settings = replace(settings, write=elsewhere.write)
     run_steps(trainer, settings, at.log, measure)
-    save_policy(policy if trained is None else trained(), at.home / "model")
+    save_policy(policy if elsewhere is None else elsewhere.trained(), at.home / "model")
     return save_artifact(at.home, at.lineage)
