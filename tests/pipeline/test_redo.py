@@ -21,10 +21,12 @@ from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.watch.events import (
     Evaluated,
+    EventLog,
     RunStarted,
     StageSkipped,
     StageStarted,
     StepDone,
+    Warned,
     iterate_events,
     read_events,
 )
@@ -157,6 +159,17 @@ def test_done_again_it_is_the_run_of_the_new_recipe_and_the_old_one_is_kept(
     assert all(name.startswith(moved) or "/" not in name for name in old)
     run_recipe(load_recipe(file), copy)
     assert skipped(copy) == ["base", "cold", "rl"]
+
+
+def test_what_was_said_of_the_recipe_before_is_not_said_of_the_new_one(
+    plain_run: Any, copy: Path
+) -> None:
+    with EventLog(copy / "events.jsonl") as log:
+        log.append(Warned(code="task", message="train: the first 20 of 40 problems are used"))
+        log.append(Warned(stage="base", step=1, code="few", message="of a stage that stays"))
+    run_recipe(changed(plain_run, stages__2__optimizer__lr=1e-4), copy, redo=True)
+    kept = [e for e in read_events(copy / "events.jsonl") if isinstance(e, Warned)]
+    assert [(e.stage, e.code) for e in kept] == [("base", "few")]
 
 
 def test_stages_are_added_at_the_end_and_as_a_branch(plain_run: Any, copy: Path) -> None:

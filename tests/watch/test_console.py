@@ -98,6 +98,25 @@ def test_a_log_gets_a_step_line_every_ten_seconds_and_all_else_at_once() -> None
     ]
 
 
+def test_several_tasks_are_told_apart_in_step_lines() -> None:
+    both = [replace(evaluated("rl", 2, avg), task=f"sums.{mode}", k=8, metrics=more)
+            for mode, avg, more in (("think", 0.75, {"pass@8": 0.9, "maj@8": 0.8}),
+                                    ("no_think", 0.5, {}))]  # fmt: skip
+    events = [StageStarted(stage="rl", steps=9), evaluated("rl", 0, 0.1), *both]
+    lines = log_of([*events, step(3, 3, reward=0.5)])
+    assert (
+        "eval    rl step 2: sums.think 75.0% [37.5, 100.0], pass@8 90.0%, maj@8 80.0%" in lines[2]
+    )
+    assert "held-out sums 10.0%, sums.think 75.0%, sums.no_think 50.0%" in lines[-1]
+    done = StageDone(stage="rl", step=3, steps=3, seconds=1)
+    last = log_of([*events[:1], *both, done])[-1]
+    assert last.endswith(
+        "held-out sums.think 75.0% [37.5, 100.0], sums.no_think 50.0% [25.0, 100.0]"
+    )
+    more = [replace(evaluated("rl", 2, 0.5), task=f"t{n}") for n in range(5)]
+    assert "t2 50.0% and 2 more" in log_of([*events[:1], *more, step(3, 3, reward=0.5)])[-1]
+
+
 def test_what_filters_dropped_is_told_at_once_and_at_the_end() -> None:
     dropped = {"incorrect": 50, "near_duplicate": 6}
     made = DatasetMade(stage="pick", step=3, sampled=96, dropped=dropped, kept=40, problems=12)
@@ -115,8 +134,8 @@ def test_a_warning_of_every_step_is_told_once_and_counted() -> None:
     warned = [event for i in range(1, 5) for event in (few(i), step(i, i, reward=0.5))]
     lines = log_of([StageStarted(stage="rl", steps=9), *notes, *warned], tick=10)
     assert [line for line in lines if line.startswith("warning")] == [
-        "warning  step 0: one note",
-        "warning  step 0: another",
+        "warning one note",
+        "warning another",
         "warning rl step 1: 1 groups",
     ]
     assert "warnings" not in next(line for line in lines if line.startswith("step"))

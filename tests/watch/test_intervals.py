@@ -15,6 +15,7 @@ from lydite.watch.intervals import (
     wilson,
 )
 from lydite.watch.metrics import avg_at_k, maj_at_k, majority_score, mean_pass_at_k, pass_at_k
+from lydite.watch.repeated import flat, repeated_scores, tag_scores
 
 
 def test_wilson_of_15_in_20() -> None:
@@ -178,3 +179,44 @@ def test_majority_by_hand() -> None:
     assert majority_score([None], [0]) == 0.0
     assert maj_at_k([["7", "7"], [None, "1"]], [[1, 1], [0, 0]]) == 0.5
     assert math.isnan(maj_at_k([], []))
+
+
+def test_pass_at_k_and_maj_at_k_of_four_samples_by_hand() -> None:
+    problems = [
+        [("7", 1.0), ("7.0", 1.0), ("8", 0.0), ("8", 0.0)],  # two right, written in two ways
+        [("3", 0.0), ("3", 0.0), ("3", 0.0), ("5", 1.0)],
+        [("1", 0.0), (None, 0.0), ("2", 0.0), (None, 0.0)],
+    ]
+    found = repeated_scores(problems, 4)
+    assert list(found) == ["pass@2", "pass@4", "maj@4"]
+    # 1 − C(2,2)/C(4,2) = 5/6; 1 − C(3,2)/C(4,2) = 1/2; 0.
+    assert found["pass@2"].mean == pytest.approx((5 / 6 + 1 / 2 + 0) / 3)
+    assert found["pass@4"].mean == pytest.approx(2 / 3)
+    # The first vote is tied between the right answer and 8.
+    assert found["maj@4"].mean == pytest.approx((0.5 + 0 + 0) / 3)
+    assert (found["pass@4"].lo, found["pass@4"].hi) == pytest.approx(wilson(2, 3))
+    assert all(each.lo <= each.mean <= each.hi and each.n == 3 for each in found.values())
+
+
+def test_samples_that_could_not_be_judged_leave_pass_at_k_and_not_the_rest() -> None:
+    found = repeated_scores([[("1", 1.0), ("2", 0.0), ("1", 1.0)], [("1", 0.0), ("1", 0.0)], []], 3)
+    assert found["pass@3"].n == 1 and found["pass@3"].mean == 1
+    assert found["pass@2"].n == 2 and found["maj@3"].n == 2
+    assert repeated_scores([[("1", 1.0)]], 1) == {}
+    # Nothing was read as an answer: nobody can vote.
+    assert list(repeated_scores([[(None, 1.0), (None, 0.0)]], 2)) == ["pass@2"]
+
+
+def test_half_as_many_draws_widen_the_interval() -> None:
+    """pass@2 of 8 samples is known better than pass@2 of 2."""
+    few = repeated_scores([[("1", 1.0), ("2", 0.0)], [("1", 0.0), ("2", 0.0)]] * 10, 2)["pass@2"]
+    many = repeated_scores([[("1", 1.0), ("2", 0.0)] * 4, [("1", 1.0), *[("2", 0.0)] * 7]] * 10, 8)
+    assert few.hi - few.lo > many["pass@2"].hi - many["pass@2"].lo
+
+
+def test_scores_by_tag() -> None:
+    scores = {"a": [1.0, 0.0], "b": [1.0, 1.0], "c": [0.0, 0.0], "d": []}
+    found = tag_scores(scores, {"a": "x", "b": "x", "c": "y", "d": "z"})
+    assert {tag: (i.mean, i.n) for tag, i in found.items()} == {"x": (0.75, 2), "y": (0.0, 1)}
+    assert tag_scores(scores, dict.fromkeys("abcd", "x")) == {}
+    assert flat({"t": found["y"]}) == {"t": 0.0, "t_lo": found["y"].lo, "t_hi": found["y"].hi}

@@ -36,7 +36,7 @@ from lydite.types import (
     Verifier,
 )
 from lydite.verify.verifier import VerifierConfig, build
-from lydite.watch.intervals import Interval, accuracy_interval
+from lydite.watch.intervals import Interval
 from lydite.watch.samples import write_sample_file
 
 
@@ -248,7 +248,9 @@ def _measure(
 
 
 def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
-    """A row per task and mode, and per tag where a task has several."""
+    """A row per task and mode, and per tag where a task has several; below them pass@k and maj@k
+    where there are several samples.
+    """
     table = Table(box=None, pad_edge=False)
     headings = ["task", f"avg@{plan.samples}", "95% interval", "problems", "tokens", "cut off"]
     if plan.modes:
@@ -256,17 +258,13 @@ def describe(found: Mapping[str, Evaluation], plan: Measurement) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "task" else "right")
     for name, evaluation in found.items():
-        lengths = f"{evaluation.mean_length:.0f}"
-        cut = sum(a.completion.finish == "length" for a in evaluation.answers) / max(
-            1, len(evaluation.answers)
-        )
+        lengths, cut = f"{evaluation.mean_length:.0f}", f"{evaluation.cut_off:.0%}"
         obeys = [] if evaluation.obedience is None else [f"{evaluation.obedience:.1%}"]
-        table.add_row(name, *figures(evaluation.interval), lengths, f"{cut:.0%}", *obeys)
-        tags = dict.fromkeys(a.prompt.problem.tag for a in evaluation.answers)
-        for tag in tags if len(tags) > 1 else ():
-            ids = {a.prompt.problem.id for a in evaluation.answers if a.prompt.problem.tag == tag}
-            scores = [evaluation.scores[i] for i in ids if evaluation.scores[i]]
-            table.add_row(f"  {tag or 'no tag'}", *figures(accuracy_interval(scores)), "", "")
+        table.add_row(name, *figures(evaluation.interval), lengths, cut, *obeys)
+        for tag, interval in evaluation.by_tag.items():
+            table.add_row(f"  {tag or 'no tag'}", *figures(interval))
+        for measure, interval in evaluation.repeated(plan.samples).items():
+            table.add_row(f"  {measure}", *figures(interval), style="dim")
     return table
 
 

@@ -23,6 +23,7 @@ from lydite.types import Engine, Problem, Verifier
 from lydite.verify.verifier import VerifierConfig
 from lydite.watch.events import Answer, Evaluated, EventLog, Warned, now, read_events
 from lydite.watch.files import write_atomic
+from lydite.watch.repeated import flat
 from lydite.watch.samples import samples_path, write_samples
 
 SHOWN_ANSWERS = 20
@@ -42,7 +43,12 @@ class EvalConfig(Config):
         "`last_think` and `last_no_think`: a flag that contradicts that of an earlier turn. None: "
         "as the task has it.",
     )
-    samples: int = Field(1, ge=1, description="Completions per problem (avg@k).")
+    samples: int = Field(
+        1,
+        ge=1,
+        description="Completions per problem (avg@k); with several, pass@k and maj@k are measured "
+        "too. They differ only at a temperature above 0.",
+    )
     sampling: SamplingConfig = Field(
         SamplingConfig(temperature=0.0),
         description="How held-out completions are drawn; greedy by default.",
@@ -215,5 +221,7 @@ def _evaluated(
             **readable,
             **({} if result.obedience is None else {"obedience": result.obedience}),
             **budget_metrics([answer.completion for answer in result.answers]),
+            **flat(result.repeated(config.samples)),
+            **flat({f"accuracy_tag_{tag or 'none'}": i for tag, i in result.by_tag.items()}),
         },
     )

@@ -12,7 +12,8 @@ from lydite.watch.events import DatasetMade, Evaluated, Event, StageDone, StageS
 from lydite.watch.intervals import Interval, paired_difference
 
 FIGURES = ("length", "cut_off", "reward", "well_formed", "mixing", "obedience")
-"""Metrics of an evaluation that stand in the summary."""
+"""Metrics of an evaluation that stand in the summary, beside pass@k and maj@k."""
+REPEATED = ("pass@", "maj@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def score_of(event: Evaluated) -> dict[str, Any]:
         "n": event.n,
         "k": event.k,
         **{name: event.metrics[name] for name in FIGURES if _known(event, name)},
+        **{name: value for name, value in event.metrics.items() if name.startswith(REPEATED)},
     }
 
 

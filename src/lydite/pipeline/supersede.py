@@ -22,6 +22,7 @@ from lydite.watch.events import (
     RunFailed,
     StageDone,
     StageSkipped,
+    Warned,
     read_events,
 )
 from lydite.watch.files import fsync_directory, write_atomic
@@ -85,7 +86,9 @@ def _held_out(folder: RunFolder, stages: Iterable[str]) -> list[str]:
 
 
 def _forget(events: Path, stages: Iterable[str], ends: Iterable[str]) -> None:
-    """Takes lines out of the log: of these stages all, and of others that they or the run ended."""
+    """Takes lines out of the log: of these stages all, and of others that they or the run ended;
+    and what was said of the recipe, for the next attempt says it of the recipe that it has.
+    """
     if not events.is_file():
         return
     gone, ended = set(stages), set(ends)
@@ -97,6 +100,8 @@ def _forget(events: Path, stages: Iterable[str], ends: Iterable[str]) -> None:
         except (ValueError, AttributeError):
             continue
         if stage in gone or kind in RUN_ENDS or (stage in ended and kind in STAGE_ENDS):
+            continue
+        if kind == Warned.kind and not stage:
             continue
         kept.append(line)
     write_atomic(events, b"".join(kept))

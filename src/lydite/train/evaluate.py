@@ -27,6 +27,7 @@ from lydite.types import (
     Verifier,
 )
 from lydite.watch.intervals import Interval, accuracy_interval
+from lydite.watch.repeated import repeated_scores, tag_scores
 from lydite.watch.samples import Sample, samples_of
 
 UNDECIDED = frozenset({Outcome.CRASHED, Outcome.UNGRADABLE})
@@ -197,6 +198,22 @@ class Evaluation:
     def interval(self) -> Interval:
         """avg@k with its 95% interval over problems."""
         return accuracy_interval([scores for scores in self.scores.values() if scores])
+
+    def repeated(self, samples: int) -> dict[str, Interval]:
+        """pass@k and maj@k of ``samples`` completions a problem, each with its interval."""
+        by: dict[str, list[tuple[str | None, float]]] = {name: [] for name in self.scores}
+        for answer in self.answers:
+            verdict = answer.verdict
+            if verdict.outcome not in UNDECIDED:
+                right = float(verdict.outcome is Outcome.CORRECT)
+                by[answer.prompt.problem.id].append((verdict.answer, right))
+        return repeated_scores(list(by.values()), samples)
+
+    @property
+    def by_tag(self) -> dict[str, Interval]:
+        """avg@k of each tag, where there are several."""
+        tags = {a.prompt.problem.id: a.prompt.problem.tag for a in self.answers}
+        return tag_scores(self.scores, tags)
 
     @property
     def mean_length(self) -> float:

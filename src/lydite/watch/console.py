@@ -36,9 +36,10 @@ from lydite.watch.events import (
     now,
 )
 from lydite.watch.progress import RunProgress, StageProgress
-from lydite.watch.words import duration, printable, score, selection, share, sparkline
+from lydite.watch.words import duration, printable, repeated, score, selection, share, sparkline
 
 _FRAME_SECONDS = 0.2
+_SHOWN_TASKS = 3
 
 
 class RunConsole(Console):
@@ -169,18 +170,19 @@ def plain_line(event: Event, progress: RunProgress) -> str:
             obeyed = event.metrics.get("obedience")
             obeys = "" if obeyed is None else f", obeys {share(obeyed)}"
             what = event.model or f"step {event.step}"
-            found = f"{event.task} {score(event)}{obeys} ({problems})"
+            found = f"{event.task} {score(event)}{repeated(event)}{obeys} ({problems})"
             return f"eval    {event.stage} {what}: {found}"
         case DatasetMade():
             return f"data    {event.stage}: {selection(event)}"
         case StageDone():
-            last = progress.stages[event.stage].evaluations[-1:]
-            held_out = f", held-out {score(last[0])}" if last else ""
+            found = held_out(progress.stages[event.stage], score)
+            measured = f", {found}" if found else ""
             return (
-                f"done    {event.stage}: {event.steps} steps in {duration(event.seconds)}{held_out}"
+                f"done    {event.stage}: {event.steps} steps in {duration(event.seconds)}{measured}"
             )
         case Warned():
-            return f"warning {event.stage} step {event.step}: {printable(event.message)}"
+            at = f"{event.stage} step {event.step}: " if event.stage else ""
+            return f"warning {at}{printable(event.message)}"
         case RunFailed():
             return f"failed  {printable(event.message)}"
         case RunDone():
@@ -243,6 +245,18 @@ def _left(progress: RunProgress) -> list[str]:
     return [] if seconds is None else [f"{duration(seconds)} left"]
 
 
+def held_out(stage: StageProgress, spelt: Callable[[Evaluated], str]) -> str:
+    """The latest score of each task (and mode); named where there are several, those past
+    :data:`_SHOWN_TASKS` counted.
+    """
+    latest = {event.task: event for event in stage.evaluations}
+    if len(latest) < 2:
+        return "".join(f"held-out {spelt(event)}" for event in latest.values())
+    shown = [f"{task} {spelt(event)}" for task, event in list(latest.items())[:_SHOWN_TASKS]]
+    more = len(latest) - len(shown)
+    return f"held-out {', '.join(shown)}{f' and {more} more' if more else ''}"
+
+
 def _facts(stage: StageProgress) -> list[str]:
     """The stage's latest numbers, those it has."""
     metrics = {key: value for key, value in stage.metrics.items() if math.isfinite(value)}
@@ -258,7 +272,7 @@ def _facts(stage: StageProgress) -> list[str]:
     if "reward_accuracy" in metrics:
         shown.append(f"prefers the better {share(metrics['reward_accuracy'])}")
     if stage.evaluations:
-        shown.append(f"held-out {share(stage.evaluations[-1].avg)}")
+        shown.append(held_out(stage, lambda evaluation: share(evaluation.avg)))
     if "length" in metrics:
         shown.append(f"length {metrics['length']:.0f}")
     if "budget_hits" in metrics:

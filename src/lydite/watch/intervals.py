@@ -61,17 +61,25 @@ def accuracy_interval(correct: Sequence[Sequence[float]], level: float = 0.95) -
     Raises:
         ValueError: a score is outside 0…1.
     """
-    means = problem_means(correct)
+    return share_interval(problem_means(correct), sum(map(len, correct)), level)
+
+
+def share_interval(means: Sequence[float], total: float, level: float = 0.95) -> Interval:
+    """The mean of independent problems' scores in 0…1, each itself a mean: ``total`` independent
+    draws in all, more than which the effective sample size cannot be.
+
+    Raises:
+        ValueError: a score is outside 0…1.
+    """
     if not means:
         return Interval(math.nan, math.nan, math.nan, 0)
     if not all(0.0 <= mean <= 1.0 for mean in means):
         raise ValueError("correct: scores must lie in 0…1")
     n = len(means)
     p = math.fsum(means) / n
-    total = sum(map(len, correct))
     squared_error = _squared_standard_error(means)
     effective = p * (1 - p) / squared_error if squared_error > 0 else (n if p in (0, 1) else total)
-    effective = min(max(effective, n), total)
+    effective = min(max(effective, n), max(n, total))
     return Interval(p, *wilson(p * effective, effective, level), n)
 
 

@@ -54,13 +54,16 @@ def stage_rows(progress: RunProgress, task: str) -> list[Row]:
 def stage_cells(rows: Sequence[Row]) -> list[list[str]]:
     """The rows as text, the headings first; a column that no row fills is left out."""
     names = [name for name in _FIGURES if any(name in e.metrics for _, e, _ in rows)]
-    cells = [["stage", "accuracy [95%]", "change", *(_FIGURES[name][0] for name in names)]]
+    # Of as many samples as there are: those of fewer are in the log.
+    several = dict.fromkeys(
+        name for _, e, _ in rows for name in (f"pass@{e.k}", f"maj@{e.k}") if name in e.metrics
+    )
+    shown = {**{n: (n, share) for n in several}, **{n: _FIGURES[n] for n in names}}
+    cells = [["stage", "accuracy [95%]", "change", *(head for head, _ in shown.values())]]
     for stage, evaluation, before in rows:
         figures = [
-            _FIGURES[name][1](value)
-            if math.isfinite(value := evaluation.metrics.get(name, math.nan))
-            else "-"
-            for name in names
+            spelt(value) if math.isfinite(value := evaluation.metrics.get(name, math.nan)) else "-"
+            for name, (_, spelt) in shown.items()
         ]
         cells.append([stage, score(evaluation), _change(before, evaluation), *figures])
     return cells

@@ -25,6 +25,13 @@ def score(evaluation: Evaluated) -> str:
     return f"{share(evaluation.avg)} [{100 * evaluation.lo:.1f}, {100 * evaluation.hi:.1f}]"
 
 
+def repeated(evaluation: Evaluated) -> str:
+    """pass@k and maj@k of as many samples as there are, behind a comma; empty without them."""
+    names = (f"{kind}@{evaluation.k}" for kind in ("pass", "maj"))
+    known = [(name, evaluation.metrics[name]) for name in names if name in evaluation.metrics]
+    return "".join(f", {name} {share(value)}" for name, value in known)
+
+
 def selection(made: DatasetMade) -> str:
     """What filters did, in their order: ``40 of 96 samples kept, of 12 problems; dropped: …``."""
     text = f"{made.kept} of {made.sampled} samples kept, of {made.problems} problems"
