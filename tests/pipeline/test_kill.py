@@ -174,7 +174,7 @@ def figures(folder: Path) -> list[tuple[Any, ...]]:
             timeless = {
                 key: None if math.isnan(value) else value
                 for key, value in event.metrics.items()
-                if "second" not in key
+                if "second" not in key and "memory" not in key
             }
             found.append((event.stage, event.step, "step", timeless))
         elif isinstance(event, Evaluated):
