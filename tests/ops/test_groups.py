@@ -109,12 +109,12 @@ ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
     ],
 )
 def test_attention_in_parts_is_attention(dtype, kv_heads, prompts, completions, monkeypatch):
-    """Against one softmax over a mask in float64, values and gradients; both ways of computing."""
-    packed = {}
-    for parts in (True, False):
-        monkeypatch.setattr(groups, "PARTS_FROM", 0 if parts else 1e9)
-        ids = [[[1] * n for n in group] for group in completions]
-        packed[parts] = pack_groups([[1] * n for n in prompts], ids)
+    """Against one softmax over a mask in float64, values and gradients; all ways of computing."""
+    ids = [[[1] * n for n in group] for group in completions]
+    packed = []
+    for parts in (0, 1e9):
+        monkeypatch.setattr(groups, "PARTS_FROM", parts)
+        packed.append(pack_groups([[1] * n for n in prompts], ids))
     owner = [p for p, n in enumerate(prompts) for _ in range(n)]
     row = [-1] * len(owner)
     position = [i for n in prompts for i in range(n)]
@@ -143,8 +143,11 @@ def test_attention_in_parts_is_attention(dtype, kv_heads, prompts, completions, 
         ).transpose(1, 2)
 
     wanted = gradients(plain, [x.double() for x in made], pull.double())
-    for layout in (packed[True].layout, packed[False].layout):
-        found = gradients(lambda *x, at=layout: at.attend(0, *x, 0.3), made, pull)
+    ways = [(packed[0], 0.0), (packed[1], 0.0), (packed[1], 1e9)]
+    for way, up_to in ways:
+        monkeypatch.setattr(groups, "GRID_UP_TO", up_to)
+        monkeypatch.setattr(groups, "GRID_FILLED", 0.0)
+        found = gradients(lambda *x, at=way.layout: at.attend(0, *x, 0.3), made, pull)
         for a, b in zip(found, wanted, strict=True):
             assert (a.double() - b).norm() <= ROUNDING[dtype] * b.norm()
 

@@ -17,12 +17,21 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from lydite.ops.grid_attention import GroupGrid, grid_attention, grid_of
 from lydite.ops.group_attention import GroupSpans, available, group_attention
 
 PARTS_FROM = 512
 """Keys that one call would copy for each prompt, completions times the prompt's tokens, from which
 on attention on a CPU is computed in parts (:mod:`lydite.ops.group_attention`). With fewer, calls
 cost more than copies.
+"""
+GRID_UP_TO = 2
+"""Keys that a completion's token sees at most, in sizes of a head, up to which attention of float32
+on a CPU is computed by plain products (:mod:`lydite.ops.grid_attention`): what that keeps for the
+backward pass is then at most twice the queries.
+"""
+GRID_FILLED = 0.6
+"""And the share of places for completions, as many for each prompt, that must be taken.
 """
 
 
@@ -89,7 +98,23 @@ class GroupLayout:
         copied = len(completions) * max(prompts) / len(prompts)
         parts = device == "cpu" and copied >= PARTS_FROM and available()
         self._spans = self._in_parts() if parts else None
+        self._grid: GroupGrid | None = None
         self._mask: Tensor | None = None
+
+    def _short(self, value: Tensor) -> bool:
+        """Whether plain products pay."""
+        own = self._completions
+        if value.device.type != "cpu" or value.dtype not in (torch.float32, torch.float64):
+            return False
+        keys = self._prompts.gather.shape[1] + (0 if own is None else own.gather.shape[1])
+        places = len(self._prompts.lengths) * int(self._owners.bincount().max())
+        filled = len(self._owners) >= GRID_FILLED * places
+        return filled and keys <= GRID_UP_TO * value.shape[-1]
+
+    def _as_grid(self) -> GroupGrid:
+        own = self._completions
+        none = torch.zeros_like(self._owners)
+        return grid_of(self._prompts.lengths, none if own is None else own.lengths, self._owners)
 
     def _in_parts(self) -> GroupSpans:
         """Where prompts and the completions of each lie; owners count up."""
@@ -132,6 +157,10 @@ class GroupLayout:
         """See :class:`lydite.ops.layout.Layout`; the same for every layer."""
         del layer
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        if self._grid is None and v.shape == k.shape and self._short(v):
+            self._grid = self._as_grid()
+        if self._grid is not None:
+            return grid_attention(q, k, v, self._grid, scaling)[None]
         if self._spans is not None and v.shape == k.shape:
             return group_attention(q, k, v, self._spans, scaling)[None]
         if self._mask is None and self._completions is not None:
