@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from lydite.config import UserError
 from lydite.types import Problem
@@ -36,7 +36,8 @@ class Drawn:
     """A problem and the epoch that drew it, which is what tells two draws of it apart.
 
     One step may cross into the next epoch and meet a problem again. Numbering its samples from
-    ``epoch * G`` (:attr:`lydite.types.Request.first_sample`) keeps their noise different.
+    ``epoch * G`` (:attr:`lydite.types.Request.first_sample`) keeps their noise different. Of a
+    curriculum, ``epoch`` counts how often the step had drawn the problem before.
     """
 
     problem: Problem
@@ -75,6 +76,20 @@ class Sampler:
     @property
     def cursor(self) -> Cursor:
         return self._cursor
+
+    def begin(self, step: int) -> None:
+        """Hears that a policy step begins, before anything is drawn for it."""
+
+    def learn(self, name: str, right: int, decided: int) -> None:
+        """Hears of a problem's group: how many completions were right of those decided."""
+
+    def figures(self) -> dict[str, float]:
+        """What there is to log of the step's draws."""
+        return {}
+
+    def state(self) -> dict[str, Any] | None:
+        """What a checkpoint needs beside the cursor and the retired problems; ``None``: nothing."""
+        return None
 
     @property
     def retired(self) -> list[str]:

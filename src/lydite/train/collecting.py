@@ -17,6 +17,7 @@ from torch import Tensor
 
 from lydite.config import UserError
 from lydite.objective.objective import Objective
+from lydite.rollout.curriculum import CurriculumSampler
 from lydite.rollout.sampler import Collected, Cursor, Drawn, Sampler, collect
 from lydite.train.answers import sample_and_verify
 from lydite.train.clock import Clock
@@ -44,7 +45,7 @@ class Phase:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the walk through a phase's problems stands, and how many of its ``size`` are still
-    drawn. ``last``: no phase follows.
+    drawn. ``last``: no phase follows. ``curriculum`` is what one knows of the problems.
     """
 
     cursor: Cursor
@@ -53,6 +54,7 @@ class Place:
     size: int
     phase: int = 0
     last: bool = True
+    curriculum: Mapping[str, Any] | None = None
 
     @property
     def finished(self) -> bool:
@@ -65,13 +67,15 @@ class Place:
             "cursor": asdict(self.cursor),
             "retired": list(self.retired),
             "phase": self.phase,
+            **({} if self.curriculum is None else {"curriculum": self.curriculum}),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
     """What a step is trained on. ``before`` is how many problems were still drawn when it began,
-    ``place`` where the walk stood when it ended; ``version`` is the policy's that sampled it.
+    ``place`` where the walk stood when it ended; ``version`` is the policy's that sampled it;
+    ``figures`` are what there is to log of how problems were drawn.
     """
 
     collected: Collected[Scored]
@@ -79,6 +83,7 @@ class Rollout:
     place: Place
     seconds: Mapping[str, float]
     version: int
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Rollouts(Protocol):
@@ -129,7 +134,8 @@ class Collector:
         sampler, number = self._sampler, self._number
         last = number == len(self._phases) - 1
         size = len(self._phases[number].prompts)
-        return Place(sampler.cursor, tuple(sampler.retired), sampler.left, size, number, last)
+        retired, known = tuple(sampler.retired), sampler.state()
+        return Place(sampler.cursor, retired, sampler.left, size, number, last, known)
 
     def _begin(self, number: int) -> None:
         """A phase, at the beginning of its problems."""
@@ -137,7 +143,18 @@ class Collector:
         prompts = self._phases[number].prompts
         self._prompts = {prompt.problem.id: prompt for prompt in prompts}
         self._problems = [prompt.problem for prompt in prompts]
-        self._sampler = Sampler(self._problems, self._seed)
+        self._sampler = self._sampler_at(None, (), None)
+
+    def _sampler_at(
+        self, cursor: Cursor | None, retired: Sequence[str], known: Mapping[str, Any] | None
+    ) -> Sampler:
+        curriculum = self._config.curriculum
+        if curriculum is None:
+            return Sampler(self._problems, self._seed, cursor, retired)
+        size = self._config.group_size
+        return CurriculumSampler(
+            self._problems, self._seed, curriculum, size, cursor, retired, known
+        )
 
     def _advance(self, step: int) -> None:
         """To the phase of a step. One whose problems are all solved is left early; one with the
@@ -160,6 +177,7 @@ class Collector:
         """
         clock = Clock()
         self._advance(step)
+        self._sampler.begin(step)
         verifier = self._phases[self._number].verifier
         objective, before = self._objective, self._sampler.left
 
@@ -170,6 +188,7 @@ class Collector:
             found = sample_and_verify(self._engine, verifier, problems, requests, clock)
             scored = self._score(problems, *found)
             self._retire(scored)
+            self._learn(scored)
             return scored
 
         collected = collect(
@@ -181,7 +200,9 @@ class Collector:
             wanted=self._config.prompts_per_step,
             max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
         )
-        return Rollout(collected, before, self.place, clock.seconds, self._engine.version)
+        figures = self._sampler.figures()
+        version = self._engine.version
+        return Rollout(collected, before, self.place, clock.seconds, version, figures)
 
     def _render_ahead(self) -> None:
         """Has the prompts of the next round rendered while this one is sampled."""
@@ -204,6 +225,13 @@ class Collector:
         self._sampler.retire(
             s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
         )
+
+    def _learn(self, scored: Sequence[Scored]) -> None:
+        """Tells the sampler what became of the groups."""
+        for each in scored:
+            decided = [v for v in each.group.verdicts if v.reward is not None]
+            right = sum(v.outcome is Outcome.CORRECT for v in decided)
+            self._sampler.learn(each.group.problem.id, right, len(decided))
 
     def _request(self, draw: Drawn, step: int) -> Request:
         size = self._config.group_size
@@ -245,7 +273,8 @@ class Collector:
         self._begin(state.get("phase", 0))
         cursor = Cursor(**state["cursor"])
         # A checkpoint from before these were carried has none of them.
-        self._sampler = Sampler(self._problems, self._seed, cursor, state.get("retired", ()))
+        retired = state.get("retired", ())
+        self._sampler = self._sampler_at(cursor, retired, state.get("curriculum"))
 
     def close(self) -> None:
         """There is nothing to end."""

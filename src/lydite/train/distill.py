@@ -91,6 +91,11 @@ class DistillConfig(RLConfig):
                 f"objective: {objective.name} has a critic, and a teacher takes its place; use "
                 "another, such as grpo+token_mean"
             )
+        if self.reward_weight == 0 and self.curriculum is not None:
+            raise ValueError(
+                "curriculum: it goes by pass rates, and rewards count for nothing at "
+                "reward_weight: 0; leave it out"
+            )
         if self.reward_weight > 0 and not self.verify:
             raise ValueError("verify: false leaves no rewards; set reward_weight: 0")
         if self.reward_weight == 0 and FILTERS[objective.group_filter.kind].drops:

@@ -175,6 +175,7 @@ class RLTrainer:
             **bonus,
             **(stale if self.config.staleness else {}),
             **self._flops(collected.seen, told, trained),
+            **rollout.figures,
             **({"retired": float(place.size - place.left)} if retires else {}),
             **({"phase": float(place.phase)} if len(self._phases) > 1 else {}),
             "groups": float(len(batch.groups)),

@@ -10,6 +10,7 @@ from lydite.config import Config
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.objective.objective import Objective
+from lydite.rollout.curriculum import CurriculumConfig
 from lydite.train.critic import Critic, CriticConfig
 from lydite.train.evaluate import SamplingConfig
 from lydite.train.learner import Learner, UpdateConfig
@@ -44,6 +45,11 @@ class RLConfig(Config):
         "N: step s is sampled with the weights from before step s − N, beside the training of the "
         "steps in between; takes memory for N + 2 more copies of the trained weights. Give the "
         "objective a `correction`, such as `+tis`.",
+    )
+    curriculum: CurriculumConfig | None = Field(
+        None,
+        description="Draws problems by the chance that they teach, `{}` with its defaults. Null: "
+        "all problems in turn, epoch after epoch.",
     )
     critic: CriticConfig | None = Field(
         None,

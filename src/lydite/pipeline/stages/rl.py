@@ -20,6 +20,7 @@ from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.stages.crew import Crew, crew_of
 from lydite.pipeline.stages.stage import At, Checks, Finding, Names, Stage, VerifiedStage
 from lydite.pipeline.stages.training import train
+from lydite.rollout.curriculum import known_rates
 from lydite.rollout.engine import EngineConfig
 from lydite.train.collecting import Phase
 from lydite.train.readability import form_asked
@@ -118,6 +119,11 @@ class RLStage(VerifiedStage, RLConfig):
     def fit(self, policy: Policy, problems: Sequence[Problem]) -> int:
         return longest_sampled(policy, problems, self.sampling, f"stages.{self.name}.sampling")
 
+    def check_task(self, task: str, problems: Sequence[Problem]) -> None:
+        if self.curriculum is not None and self.curriculum.pass_rate is not None:
+            where = f"stages.{self.name}.curriculum.pass_rate: task {task}"
+            known_rates(problems, self.curriculum.pass_rate, where)
+
     def settings_checks(self) -> Checks:
         yield f"objective of {self.name}", self._explain
 
@@ -132,7 +138,12 @@ class RLStage(VerifiedStage, RLConfig):
             f"from step {start + 1}: {task}{', with a verifier of its own' if own else ''}"
             for start, task, own in (self.spans if self.phases else ())
         ]
-        return text, (*describe(objective), *phases)
+        drawn = []
+        if self.curriculum is not None:
+            turn = self.curriculum.explore
+            drawn = [f"curriculum: {turn:.0%} of the prompts in turn, the others by their chance "
+                     "to teach"]  # fmt: skip
+        return text, (*describe(objective), *drawn, *phases)
 
     def workload(self, engine: EngineConfig) -> Workload:
         rows = min(engine.max_rows, self.prompts_per_step * self.group_size)
