@@ -41,7 +41,7 @@ class Figures:
     steps_per_second: float
     seconds: dict[str, float]
     accuracy: dict[int, float]
-    loss: tuple[float, ...]
+    grad_norm: tuple[float, ...]
     staleness: float
 
 
@@ -99,7 +99,7 @@ def measure(name: str, recipe: Recipe, out: Path) -> Figures:
         1 / statistics.median(step["seconds"] for step in steps),
         seconds,
         {e.step: e.avg for e in events if isinstance(e, Evaluated)},
-        tuple(step["loss"] for step in steps),
+        tuple(step.get("grad_norm", 0.0) for step in steps),
         statistics.mean(step.get("staleness", 0.0) for step in steps),
     )
 
@@ -121,9 +121,9 @@ def table(found: Sequence[Figures], synced: int) -> str:
     first = found[0]
     for each in found[1:]:
         if each.staleness == 0:
-            pairs = zip(each.loss, first.loss, strict=True)
+            pairs = zip(each.grad_norm, first.grad_norm, strict=True)
             apart = max(abs(ours - theirs) for ours, theirs in pairs)
-            lines.append(f"\n{each.name}: losses differ from one process by at most {apart:.2g}")
+            lines.append(f"\n{each.name}: gradient norms differ from one process by at most {apart:.2g}")
     lines.append(f"\nsynced: {synced / 1e6:.1f} MB a step")
     return "\n".join(lines)
 
