@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lydite.cluster.remote_engine import missing, shared_out
-from lydite.cluster.shares import balanced, by_place, for_update, run_tokens
+from lydite.cluster.shares import run_tokens, together
 from lydite.objective.objective import Objective
-from lydite.train.batching import split_groups
+from lydite.train.batching import deal, split_groups
 from lydite.types import (
     Completion,
     Request,
@@ -30,29 +30,13 @@ def group(name: int, lengths: list[int], advantage: float = 1.0) -> TrainGroup:
     return TrainGroup((name,), rows)
 
 
-def test_the_largest_goes_first_to_who_has_least() -> None:
-    assert balanced([5, 4, 3, 3, 3], 2) == [[0, 3], [1, 2, 4]]  # 8 and 10
-    assert balanced([1], 3) == [[0], [], []]
-    assert balanced([], 2) == [[], []]
-
-
-@given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 6))
-def test_every_place_is_in_one_share_and_none_is_over_by_more_than_the_largest(
-    loads: list[int], count: int
-) -> None:
-    shares = balanced(loads, count)
-    assert sorted(place for share in shares for place in share) == list(range(len(loads)))
-    sums = [sum(loads[place] for place in share) for share in shares]
-    assert max(sums) - min(sums) <= max(loads, default=0)
-
-
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=13), st.integers(1, 4), st.integers(1, 5))
 def test_every_optimiser_step_has_the_groups_that_it_has_in_one_process(
     sizes: list[int], ranks: int, minibatches: int
 ) -> None:
     batch = TrainBatch([group(i, [n]) for i, n in enumerate(sizes)])
     loads = run_tokens(batch, Objective.parse("grpo"))
-    own = for_update(batch, loads, ranks, minibatches)
+    own = deal(batch, ranks, minibatches, loads)
     assert len(own) == ranks
     alone = split_groups(batch, minibatches)
     steps = [split_groups(share, minibatches) for share in own]
@@ -76,10 +60,19 @@ def test_a_sequence_that_teaches_nothing_weighs_nothing() -> None:
 
 def test_groups_come_back_to_their_places() -> None:
     batch = TrainBatch([group(i, [n]) for i, n in enumerate([9, 1, 5, 5])], 0.7)
-    own, together = by_place(batch, [9, 1, 5, 5], 2)
-    assert [[g.prompt_ids[0] for g in share.groups] for share in own] == [[0, 1], [2, 3]]
-    back = together(own)
-    assert back == batch
+    own = deal(batch, 2)
+    held = [[g.prompt_ids[0] for g in share.groups if g.sequences] for share in own]
+    assert held == [[0, 1], [2, 3]]
+    assert together(own) == batch
+
+
+def test_an_update_is_dealt_by_what_it_runs() -> None:
+    groups = [group(0, [9], advantage=0.0), group(1, [4]), group(2, [3]), group(3, [3])]
+    batch = TrainBatch(groups)
+    loads = run_tokens(batch, Objective.parse("grpo"))
+    own = deal(batch, 2, loads=loads)
+    held = [[g.prompt_ids[0] for g in share.groups if g.sequences] for share in own]
+    assert loads == [1, 5, 4, 4] and held == [[0, 1], [2, 3]]
 
 
 def test_requests_are_shared_by_tokens_and_stay_in_order() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch import Tensor
 
-from lydite.cluster import shares
 from lydite.cluster.config import ClusterConfig
 from lydite.cluster.faults import LearnerLost, TooFew
 from lydite.cluster.packing import pack_all, unpack, unpack_all
@@ -24,8 +23,10 @@ from lydite.cluster.processes import (
     bundle,
     spawn,
 )
+from lydite.cluster.shares import run_tokens, together
 from lydite.cluster.training import LearnerRank, LearnerSpec, Member
 from lydite.objective.objective import Objective
+from lydite.train.batching import deal
 from lydite.train.checkpoint import SHARDS
 from lydite.train.saved_shards import SavedShards
 from lydite.types import TrainBatch
@@ -155,8 +156,7 @@ class RemoteLearner:
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """As :meth:`lydite.train.learner.Learner.judge`."""
-        loads = shares.run_tokens(batch, objective)
-        own, together = shares.by_place(batch, loads, len(self._ranks.processes))
+        own = deal(batch, len(self._ranks.processes))
         found = self._ranks.each(
             "judge", [(_put(share), objective) for share in own], self._limits.update
         )
@@ -166,8 +166,8 @@ class RemoteLearner:
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
     ) -> dict[str, float]:
         """As :meth:`lydite.train.learner.Learner.update`; each rank trains on as many tokens."""
-        loads = shares.run_tokens(batch, objective)
-        own = shares.for_update(batch, loads, len(self._ranks.processes), self._minibatches)
+        loads = run_tokens(batch, objective)
+        own = deal(batch, len(self._ranks.processes), self._minibatches, loads)
         found = self._ranks.each(
             "update", [(share, objective, progress) for share in own], self._limits.update
         )

@@ -4,7 +4,7 @@ only the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -99,20 +99,24 @@ def split_groups(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     return [TrainBatch(groups, batch.temperature) for groups in cut]
 
 
-def deal(batch: TrainBatch, ranks: int, minibatches: int = 1) -> list[TrainBatch]:
+def deal(
+    batch: TrainBatch, ranks: int, minibatches: int = 1, loads: Sequence[int] | None = None
+) -> list[TrainBatch]:
     """A rollout shared out over ranks by whole groups, so that each has about as many tokens to run
     in every optimiser step.
 
     A share has every group's place, and what is another rank's is empty there: cut into minibatches
-    by :func:`split_groups`, shares of a minibatch make up the one that the rollout has.
+    by :func:`split_groups`, shares of a minibatch make up the one that the rollout has. ``loads``
+    are the tokens that are run of each group, if not all that it has.
     """
+    sizes = [_size(group) for group in batch.groups] if loads is None else loads
     owners = [0] * len(batch.groups)
     for part in range(minibatches):
         load = [0] * ranks
         places = range(part, len(batch.groups), minibatches)
-        for place in sorted(places, key=lambda p: (-_size(batch.groups[p]), p)):
+        for place in sorted(places, key=lambda p: (-sizes[p], p)):
             owners[place] = min(range(ranks), key=lambda rank: (load[rank], rank))
-            load[owners[place]] += _size(batch.groups[place])
+            load[owners[place]] += sizes[place]
     return [
         TrainBatch(
             [
