@@ -123,7 +123,7 @@ def table(found: Sequence[Figures], synced: int) -> str:
         if each.staleness == 0:
             pairs = zip(each.grad_norm, first.grad_norm, strict=True)
             apart = max(abs(ours - theirs) for ours, theirs in pairs)
-            lines.append(f"\n{each.name}: gradient norms differ from one process by at most {apart:.2g}")
+            lines.append(f"\n{each.name}: gradient norms differ by at most {apart:.2g}")
     lines.append(f"\nsynced: {synced / 1e6:.1f} MB a step")
     return "\n".join(lines)
 
