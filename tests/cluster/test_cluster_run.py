@@ -78,6 +78,6 @@ def test_data_order_and_losses_are_those_of_one_process(
     found, expected = steps(folder), steps(alone)
     assert any(metrics["grad_norm"] > 0 for metrics in expected)
     for ours, theirs in zip(found, expected, strict=True):
-        assert ours == pytest.approx(theirs, rel=2e-4, abs=1e-6)
+        assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)
     logs = {path.name for path in (folder / "logs").iterdir()}
     assert {"learner-0.log", "learner-1.log"} <= logs
