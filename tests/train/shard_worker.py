@@ -61,6 +61,11 @@ def not_flat() -> ModelConfig:
     )
 
 
+def qwen3() -> ModelConfig:
+    """It normalises each head, and a rank that has some of the heads sees the gradient of those."""
+    return untied().model_copy(update={"path": "init:qwen3"})
+
+
 @dataclass(frozen=True)
 class Case:
     """What is trained, and how; the shares of groups are those of each rank."""
@@ -82,6 +87,13 @@ CASES = {
     "not flat": Case(not_flat(), shares=((), (0, 1, 2))),
     "offloaded": Case(shares=((0,), (1, 2)), sharding=ShardingConfig(offload=True), max_norm=1e9),
     "four": Case(update=TWICE, shares=((0,), (), (2, 1), ())),
+    "products": Case(qwen3(), shares=((0, 1, 2), (0, 1, 2)), sharding=ShardingConfig(tensor=2)),
+    "products, not flat": Case(
+        not_flat(), shares=((0, 1, 2), (0, 1, 2)), sharding=ShardingConfig(tensor=2)
+    ),
+    "products in shards": Case(
+        update=TWICE, shares=((0, 2), (0, 2), (1,), (1,)), sharding=ShardingConfig(tensor=2)
+    ),
     "two by two": Case(
         update=TWICE, shares=((), (0,), (2,), (1,)), sharding=ShardingConfig(data=2)
     ),
@@ -215,7 +227,13 @@ def resumed(learner: Learner, own: TrainBatch, folder: Path) -> dict[str, torch.
     return weights_of(learner)
 
 
-SAVED = {"saved": Case(tiny_model()), "saved lora": Case(tiny_model(lora=LoraConfig(rank=4)))}
+TWO_BY_TWO, PRODUCTS = ShardingConfig(data=2), ShardingConfig(tensor=2)
+SAVED = {
+    "saved": Case(sharding=TWO_BY_TWO),
+    "saved lora": Case(tiny_model(lora=LoraConfig(rank=4)), sharding=TWO_BY_TWO),
+    "saved products": Case(qwen3(), sharding=PRODUCTS),
+}
+"""How four ranks have them; two have them in plain shards, and the last one as products too."""
 
 
 def experts() -> ModelConfig:
@@ -228,9 +246,9 @@ def saved(rank: int, folder: Path) -> None:
     """Checkpoints and models of four ranks, two by two."""
     save_policy(sharded_policy(experts(), ShardingConfig())[0], folder / "experts model")
     for name, case in SAVED.items():
-        case = replace(case, sharding=ShardingConfig(data=2))
         learner = sharded(case)
-        own = deal(batch(), 4)[rank]
+        place, places = case.sharding.share_of(rank, 4)
+        own = deal(batch(), places)[place]
         begun(learner, own)
         for step in (0, 1):
             state = Checkpoint(step, learner.state_tensors(), {"place": 7})
@@ -250,9 +268,15 @@ def read(folder: Path) -> dict[str, Any]:
     sharded_loading.read_rows = lambda *a: (called.append("rows"), rows(*a))[1]
     sharded_loading._spread_from_first = lambda *a: (called.append("spread"), spread(*a))[1]
     found: dict[str, Any] = {}
-    for name, lora in (("saved", None), ("saved", LoraConfig(rank=4)), ("experts", None)):
+    adapters, plain = LoraConfig(rank=4), ShardingConfig()
+    for name, lora, sharding in (
+        ("saved", None, plain),
+        ("saved", adapters, plain),
+        ("experts", None, plain),
+        ("saved products", None, PRODUCTS),
+    ):
         model = ModelConfig(path=str(folder / f"{name} model"), lora=lora)
-        policy, _ = sharded_policy(model, ShardingConfig())
+        policy, _ = sharded_policy(model, sharding)
         with torch.no_grad():
             rows_of = score(policy, [[7, 8, 9]], [[[10, 11], [12, 13, 14]]])[0]
         weights = {n: p.full_tensor() for n, p in policy.model.named_parameters()}
@@ -261,6 +285,7 @@ def read(folder: Path) -> dict[str, Any]:
             "flat": policy.not_flat,
             "logprobs": rows_of,
             "weights": weights,
+            "cut": {n: tuple(local(p).shape) for n, p in policy.model.named_parameters()},
         }
     return found
 
@@ -305,7 +330,7 @@ def failing(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def two(rank: int, folder: Path) -> dict[str, Any]:
-    names = ["tied", "one idle", "untied", "lora", "not flat", "offloaded"]
+    names = [name for name, case in CASES.items() if len(case.shares) == 2]
     found: dict[str, Any] = {
         name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank]) for name in names
     }
@@ -321,7 +346,10 @@ def two(rank: int, folder: Path) -> dict[str, Any]:
         own = deal(batch(), 2)[rank]
         found[name] = criticised(case, kind, policy, ranks, own)
     for name, case in SAVED.items():
+        case = replace(case, sharding=ShardingConfig())
         found[name] = resumed(sharded(case), deal(batch(), 2)[rank], folder / name)
+    name = "saved products"
+    found["products of two"] = resumed(sharded(SAVED[name]), batch(), folder / name)
     return found
 
 
@@ -329,7 +357,7 @@ def four(rank: int, folder: Path) -> dict[str, Any]:
     saved(rank, folder)
     return {
         name: trained(CASES[name], sharded(CASES[name]), CASES[name].shares[rank])
-        for name in ("four", "two by two")
+        for name in ("four", "two by two", "products in shards")
     }
 
 

@@ -33,6 +33,7 @@ from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.saving import save_policy
 from lydite.model.scoring import score
 from lydite.model.shards import blocks_of
+from lydite.model.tensor_parallel import split_products
 from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
 from lydite.train.batching import deal, split_groups, step_counts
@@ -89,10 +90,17 @@ def test_a_critic_judges_and_learns_on_shards(found, name):
 
 
 def test_a_model_is_read_row_by_row_where_its_file_allows_it(found):
-    for name, by in (("saved False", "rows"), ("saved True", "rows"), ("experts False", "spread")):
+    for name, by in {
+        "saved False": "rows",
+        "saved True": "rows",
+        "experts False": "spread",
+        "saved products False": "rows",
+    }.items():
         ours = found["read"][name]
         assert ours["by"] == by and ours["flat"] == ""
-        plain = load_policy(ModelConfig(path=str(found["folder"] / f"{name.split()[0]} model")))
+        plain = load_policy(
+            ModelConfig(path=str(found["folder"] / f"{name.rpartition(' ')[0]} model"))
+        )
         assert plain.not_flat == ""
         weights = {
             n.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
@@ -115,6 +123,35 @@ def test_a_model_is_read_row_by_row_where_its_file_allows_it(found):
             bound = tensor.shape[1] ** -0.5
             assert 0.8 * bound < float(tensor.detach().abs().max()) <= bound
     assert len({float(t.detach().flatten()[0]) for n, t in adapters.items() if "lora_A" in n}) > 10
+
+
+def test_products_lie_over_ranks_by_the_plan(found):
+    cut = found["read"]["saved products False"]["cut"]
+    layer = "model.layers.0."
+    assert cut[layer + "self_attn.q_proj.weight"] == (16, 32)  # Half of the heads,
+    assert cut[layer + "self_attn.k_proj.weight"] == (8, 32)
+    assert cut[layer + "mlp.down_proj.weight"] == (32, 32)  # of the inner width
+    assert cut["lm_head.weight"] == (26, 32)  # and of the vocabulary.
+    assert cut[layer + "input_layernorm.weight"] == (32,)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "says"),
+    [
+        (ModelConfig(path="init:llama", init={"num_attention_heads": 4}), 3, "does not divide"),
+        (shard_worker.experts(), 2, "fused"),
+        (ModelConfig(path="init:bloom", init={"n_head": 4}), 2, "no plan"),
+        (tiny_model(lora=LoraConfig(rank=4)), 2, "LoRA"),
+    ],
+)
+def test_models_whose_products_cannot_be_cut_are_refused(model, size, says):
+    class Mesh:
+        def size(self):
+            return size
+
+    config = model.model_copy(update={"vocabulary": tiny_model().vocabulary})
+    with pytest.raises(UserError, match=says):
+        split_products(load_policy(config).model, Mesh())
 
 
 def test_imitation_and_preference_on_shards(found):
@@ -168,7 +205,8 @@ def test_a_checkpoint_of_four_ranks_goes_on_on_two_and_on_one(found, name):
     one = resumed(alone(SAVED[name]), batch(), found["folder"] / name)
     expected.update(batch(), Objective.parse("grpo+kl").with_limit(16), (1, 2))
     for weight, tensor in weights_of(expected).items():
-        for ours in (one, found[name]):
+        products = [found["products of two"]] if name == "saved products" else []
+        for ours in (one, found[name], *products):
             torch.testing.assert_close(ours[weight], tensor, rtol=1e-6, atol=1e-9)
     # All but the newest are gone, and nothing half-written is left.
     assert [p.name for p in (found["folder"] / name).iterdir()] == ["step-000001"]
@@ -243,10 +281,17 @@ def test_shares_make_up_every_minibatch():
 
 
 def test_meshes_that_do_not_fit_the_ranks_are_refused():
-    assert ShardingConfig().mesh_shape(8) == (1, 8)
-    assert ShardingConfig(data=2).mesh_shape(8) == (2, 4)
-    assert ShardingConfig(data=2, shard=4).mesh_shape(8) == (2, 4)
-    for wrong, ranks in ((ShardingConfig(data=3), 8), (ShardingConfig(shard=4), 8)):
+    assert ShardingConfig().mesh_shape(8) == {"shard": 8}
+    assert ShardingConfig(data=2).mesh_shape(8) == {"data": 2, "shard": 4}
+    assert ShardingConfig(data=2, shard=4).mesh_shape(8) == {"data": 2, "shard": 4}
+    three = ShardingConfig(data=2, tensor=2)
+    assert three.mesh_shape(8) == {"data": 2, "shard": 2, "tensor": 2}
+    assert [three.share_of(rank, 8) for rank in range(8)] == [(r // 2, 4) for r in range(8)]
+    for wrong, ranks in (
+        (ShardingConfig(data=3), 8),
+        (ShardingConfig(shard=4), 8),
+        (ShardingConfig(tensor=3), 8),
+    ):
         with pytest.raises(UserError, match="does not make 8 ranks"):
             wrong.mesh_shape(ranks)
 

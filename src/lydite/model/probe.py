@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from lydite.model.attention import NAME, hidden_states
 from lydite.model.policy import head_scale
-from lydite.model.shards import Shards, inside, recover
+from lydite.model.shards import Shards, at_hand, inside, recover
 from lydite.model.source import quiet
 from lydite.ops.head import logits_of
 from lydite.ops.layout import Layout
@@ -94,13 +94,16 @@ def _compare(model: PreTrainedModel, shards: Shards | None) -> str:
         head = model.get_output_embeddings()
         assert isinstance(head, nn.Linear)
         states = hidden_states(model, ids, positions, layout)
-        return logits_of(states, head.weight, head.bias, head_scale(model.config))
+        bias = None if head.bias is None else at_hand(head.bias)
+        return logits_of(states, at_hand(head.weight), bias, head_scale(model.config))
 
     flat = inside(model, run)
     layers = model.config.get_text_config().num_hidden_layers
     if sorted(layout.layers) != list(range(layers)):
         return f"{len(layout.layers)} of its {layers} layers take their attention from the registry"
-    if layout.kept != {key_heads(model.config)}:
+    heads, dimension = key_heads(model.config)
+    part = heads // (1 if shards is None else shards.tensor)  # Fused products are gathered again.
+    if layout.kept not in ({(heads, dimension)}, {(part, dimension)}):
         return f"its keys have (heads, dimension) {sorted(layout.kept)}, which its settings deny"
     difference = float((flat - plain).pow(2).mean().sqrt() / plain.std().clamp_min(1e-6))
     compute = None if shards is None else shards.compute

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lydite.model.shards import local, own_rows
+from lydite.model.shards import local, own_part
 from lydite.model.source import Source, reading
 from lydite.ops.sampling import address_key
 
@@ -105,13 +105,12 @@ def read_rows(model: nn.Module, files: Mapping[str, Path], seed: int) -> None:
             for name in (name for name, place in files.items() if place == file):
                 part = opened.get_slice(_name_in_file(name))
                 if name in parameters:
-                    rows = own_rows(parameters[name])
-                    local(parameters[name]).copy_(part[rows.start : rows.stop])
+                    local(parameters[name]).copy_(part[own_part(parameters[name])])
                 else:
                     buffers[name].copy_(part[:])
     for name, parameter in parameters.items():
         if _is_new(name):
-            local(parameter).copy_(_new_adapter(name, parameter, seed)[own_rows(parameter)])
+            local(parameter).copy_(_new_adapter(name, parameter, seed)[own_part(parameter)])
 
 
 def _new_adapter(name: str, parameter: Tensor, seed: int) -> Tensor:

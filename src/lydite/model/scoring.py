@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lydite.model.attention import hidden_states
 from lydite.model.policy import Policy
-from lydite.model.shards import inside, let_go
+from lydite.model.shards import at_hand, inside, let_go
 from lydite.ops.divergence import Rows, divergence
 from lydite.ops.groups import PackedGroups, pack_groups, take
 from lydite.ops.head import token_logprobs
@@ -83,7 +83,13 @@ def compare(
 def _rows(policy: Policy, packed: PackedGroups, temperature: float) -> Rows:
     """The hidden states before each completion token, and the head that they go through."""
     hidden = hidden_states(policy.model, packed.input_ids, packed.position_ids, packed.layout)
-    return Rows(take(hidden, packed.predictor), *policy.head, policy.head_scale(temperature))
+    weight, bias = policy.head
+    return Rows(
+        take(hidden, packed.predictor),
+        at_hand(weight),
+        None if bias is None else at_hand(bias),
+        policy.head_scale(temperature),
+    )
 
 
 def _score_padded(

@@ -30,7 +30,7 @@ from lydite.model.loading import (
 from lydite.model.policy import Policy
 from lydite.model.probe import why_not_flat
 from lydite.model.row_reading import files_of, read_rows
-from lydite.model.shards import Shards, attempt, local, materialise, own_rows, shard
+from lydite.model.shards import Shards, attempt, local, materialise, own_part, shard
 from lydite.model.source import Source, find_source, reading
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def load_sharded(
     _widen(model)
     if config.gradient_checkpointing:
         attempt(lambda: recompute_activations(model))
-    shard(model, plan)
+    attempt(lambda: shard(model, plan))
     materialise(model, plan)
     files = _readable(config, model)
     if files is None:
@@ -171,4 +171,4 @@ def _spread(model: nn.Module, state: Mapping[str, Tensor], device: str) -> None:
         else:
             sent = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         dist.broadcast(sent, src=0)
-        local(tensor).copy_(sent[own_rows(tensor)] if cut else sent)
+        local(tensor).copy_(sent[own_part(tensor)] if cut else sent)

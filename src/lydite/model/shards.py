@@ -13,7 +13,7 @@ average them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from lydite.config import UserError
 from lydite.model.attention import NAME, backbone
+from lydite.model.tensor_parallel import split_products
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _ENTRY = "run_with_whole_root"
-SHARD, DATA = "shard", "data"
-"""Names of the mesh's dimensions: weights are cut along the one and copied along the other."""
+DATA, SHARD, TENSOR = "data", "shard", "tensor"
+"""Names of the mesh's dimensions: along the first there are copies of the weights; along the second
+they are cut, and gathered for each pass; along the third they stay cut.
+"""
 
 
 _RECOMPUTED = {"gradient_checkpointing", "_gradient_checkpointing_func"}
@@ -46,7 +49,8 @@ _RECOMPUTED = {"gradient_checkpointing", "_gradient_checkpointing_func"}
 class Shards:
     """How a policy's weights lie over ranks.
 
-    ``mesh`` has the dimensions ``data`` and ``shard``, or ``shard`` alone. ``device`` is where this
+    ``mesh`` has the dimension ``shard``, and before it ``data`` and behind it ``tensor`` where they
+    are above 1. ``device`` is where this
     rank computes, ``compute`` the type that it computes in (``None``: that of the weights).
     ``offload``: between passes the shards lie in the memory of the CPU. ``dtypes`` are those that
     trained weights have, by name, where they are handed out whole. ``make`` gives the plain model
@@ -59,6 +63,11 @@ class Shards:
     offload: bool
     dtypes: Mapping[str, torch.dtype]
     make: Callable[[], PreTrainedModel]
+
+    @property
+    def tensor(self) -> int:
+        """Ranks that a single product lies over."""
+        return self.mesh[TENSOR].size() if TENSOR in _names(self.mesh) else 1
 
     @property
     def storage(self) -> str:
@@ -96,7 +105,7 @@ def shard(model: nn.Module, shards: Shards) -> None:
     """Cuts a model's parameters, which may be on the ``meta`` device, into shards, in place.
 
     Raises:
-        UserError: this PyTorch cannot.
+        UserError: this PyTorch cannot, or as :func:`lydite.model.tensor_parallel.split_products`.
     """
     from torch.distributed.fsdp import (
         CPUOffloadPolicy,
@@ -116,8 +125,12 @@ def shard(model: nn.Module, shards: Shards) -> None:
         param_dtype=shards.compute,
         reduce_dtype=None if shards.compute is None else torch.float32,
     )
+    mesh = shards.mesh
+    if shards.tensor > 1:
+        split_products(model, mesh[TENSOR])
+        mesh = mesh[tuple(name for name in _names(mesh) if name != TENSOR)]
     for module in [*blocks_of(model), model]:
-        fully_shard(module, mesh=shards.mesh, mp_policy=policy, offload_policy=offload)
+        fully_shard(module, mesh=mesh, mp_policy=policy, offload_policy=offload)
         assert isinstance(module, FSDPModule)
         # Both: a factor alone is left to an operation that gloo does not have.
         module.set_force_sum_reduction_for_comms(True)
@@ -147,16 +160,63 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list(lists[sizes.index(max(sizes))]) if lists else []
 
 
-def own_rows(parameter: Tensor) -> slice:
-    """Which rows of the whole parameter this rank's shard is; of the last shards some may be
-    shorter, or empty.
+def _names(mesh: DeviceMesh) -> tuple[str, ...]:
+    return mesh.mesh_dim_names or ()
+
+
+def own_part(parameter: Tensor) -> tuple[slice, ...]:
+    """Which part of the whole parameter this rank's shard is, by dimension; of the last shards some
+    may be smaller, or empty.
     """
-    mesh: DeviceMesh = parameter.device_mesh  # type: ignore[attr-defined]
-    along = mesh.ndim - 1
-    rows, parts = parameter.shape[0], mesh.size(along)
-    size = -(-rows // parts)
-    start = min(rows, size * mesh.get_local_rank(along))
-    return slice(start, min(rows, start + size))
+    found: Any = parameter
+    mesh: DeviceMesh = found.device_mesh
+    bounds = [(0, size) for size in parameter.shape]
+    # A product that lies over several ranks is cut first, and each part of it into shards.
+    for along in reversed(range(mesh.ndim)):
+        placement = found.placements[along]
+        if placement.is_replicate():
+            continue
+        dim = placement.dim % parameter.ndim
+        start, end = bounds[dim]
+        size = -(-(end - start) // mesh.size(along))
+        begin = min(end, start + size * mesh.get_local_rank(along))
+        bounds[dim] = begin, min(end, begin + size)
+    return tuple(slice(*each) for each in bounds)
+
+
+def sum_over_shards(tensors: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """The sum of what was computed of each tensor on this rank's shard of it, over all shards: each
+    counts once, and one that is whole everywhere does too. A collective of their meshes; on the
+    CPU.
+    """
+    sums: dict[tuple[DeviceMesh | None, tuple[int, ...]], Tensor] = {}
+    for tensor, value in zip(tensors, values, strict=True):
+        found: Any = tensor
+        mesh = found.device_mesh if is_sharded(tensor) else None
+        cut = tuple(
+            along
+            for along, placement in enumerate(found.placements if mesh is not None else ())
+            if not placement.is_replicate()
+        )
+        so_far = sums.get((mesh, cut))
+        sums[mesh, cut] = value if so_far is None else so_far + value
+    total = torch.zeros_like(values[0], device="cpu")
+    for (mesh, cut), value in sums.items():
+        if mesh is not None:
+            value = value.to(mesh.device_type)
+            for along in cut:
+                dist.all_reduce(value, group=mesh.get_group(along))
+        total += value.cpu()
+    return total
+
+
+def at_hand(weight: Tensor) -> Tensor:
+    """A weight that is used outside of its layer's own pass, whole where it lies over several
+    ranks; differentiable. Within :func:`inside`.
+    """
+    found: Any = weight
+    whole: Tensor = found.full_tensor() if is_sharded(weight) else weight
+    return whole
 
 
 def local(parameter: Tensor) -> Tensor:
@@ -193,15 +253,20 @@ def whole(tensor: Tensor, dtype: torch.dtype, device: str) -> Tensor:
 
 @torch.no_grad()
 def write(target: Tensor, value: Tensor) -> None:
-    """Copies a tensor into another of the same shape, of which either may be sharded; both are cut
-    alike where both are. A whole target of a sharded value is a collective of the mesh.
+    """Copies a tensor into another of the same shape, of which either may be sharded. Where a
+    sharded value is not cut as the target is, this is a collective of its mesh.
     """
-    if is_sharded(target):
-        cut = local(value) if is_sharded(value) else value[own_rows(target)]
-        local(target).copy_(cut)
-    else:
-        whole: Any = value.full_tensor() if is_sharded(value) else value  # type: ignore[attr-defined]
-        target.copy_(whole)
+    to, of = _layout(target), _layout(value)
+    if to == of:
+        local(target).copy_(local(value))
+        return
+    whole = at_hand(value)
+    local(target).copy_(whole if to is None else whole[own_part(target)])
+
+
+def _layout(tensor: Tensor) -> Any:
+    found: Any = tensor
+    return (found.device_mesh, found.placements) if is_sharded(tensor) else None
 
 
 def materialise(model: nn.Module, shards: Shards) -> None:

@@ -6,16 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from lydite.model.shards import is_sharded, local
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
+from lydite.model.shards import local, sum_over_shards
 
 _PIECE = {"cpu": 1 << 15}
 _LARGE_PIECE = 1 << 24
@@ -31,23 +27,14 @@ def update_ratio(groups: Iterable[Mapping[str, Any]], state: Mapping[Tensor, Any
     The step is taken from the moments rather than as a difference of weights, which would lose the
     small ones to rounding. Where some weights are sharded, every rank must call this.
     """
-    whole: list[Tensor] = []
-    shards: list[Tensor] = []
-    mesh: DeviceMesh | None = None
+    weights: list[Tensor] = []
+    squares: list[Tensor] = []
     for group in groups:
         for weight in group["params"]:
-            if "exp_avg" not in state.get(weight, ()):
-                continue
-            mesh = getattr(weight, "device_mesh", mesh)
-            (shards if is_sharded(weight) else whole).append(_squares(weight, state[weight], group))
-    total = torch.zeros(2, dtype=torch.float64)
-    if mesh is not None:
-        sums = torch.stack(shards).sum(dim=0).to(mesh.device_type)
-        dist.all_reduce(sums, group=mesh.get_group(mesh.ndim - 1))  # Copies have the same shards.
-        total += sums.cpu()
-    if whole:
-        total += torch.stack(whole).sum(dim=0).cpu()
-    moved, size = total.tolist()
+            if "exp_avg" in state.get(weight, ()):
+                weights.append(weight)
+                squares.append(_squares(weight, state[weight], group))
+    moved, size = sum_over_shards(weights, squares).tolist() if weights else (0.0, 0.0)
     return math.sqrt(moved / size) if size else math.nan
 
 

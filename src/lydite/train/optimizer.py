@@ -6,20 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
-import torch.distributed as dist
 from pydantic import Field
 from torch import Tensor, nn
 
 from lydite.config import Config, UserError
-from lydite.model.shards import is_sharded, local, write
+from lydite.model.shards import is_sharded, local, sum_over_shards, write
 from lydite.train.movement import update_ratio
 from lydite.train.saved_shards import cut_for
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -197,11 +193,6 @@ def clip(parameters: Iterable[Tensor], limit: float) -> float:
 
 def _norm_over_shards(gradients: Sequence[Tensor]) -> float:
     """The norm of sharded gradients, and of such as every rank has whole."""
-    sharded = [g for g in gradients if is_sharded(g)]
-    mesh: DeviceMesh = sharded[0].device_mesh  # type: ignore[attr-defined]
-    wide = torch.promote_types(sharded[0].dtype, torch.float32)
-    squares = torch.stack([local(g).to(wide).pow(2).sum() for g in sharded]).sum()
-    squares = squares.to(mesh.device_type)
-    dist.all_reduce(squares, group=mesh.get_group(mesh.ndim - 1))  # Copies have the same shards.
-    whole = sum(float(g.to(wide).pow(2).sum()) for g in gradients if not is_sharded(g))
-    return math.sqrt(float(squares) + whole)
+    wide = torch.promote_types(gradients[0].dtype, torch.float32)
+    squares = [local(gradient).to(wide).pow(2).sum() for gradient in gradients]
+    return math.sqrt(float(sum_over_shards(gradients, squares)))

@@ -10,16 +10,12 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from lydite.model.shards import is_sharded
-
-if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
 
 _METADATA = ".metadata"
 
@@ -58,9 +54,9 @@ def has_shards(folder: Path) -> bool:
 
 
 class SavedShards(Mapping[str, Tensor]):
-    """The tensors of such a folder, each read when it is asked for: whole, or on a mesh
-    (:meth:`on`) only this rank's rows. Ranks read on their own. ``beside`` are tensors that are
-    whole already, such as those of a process that has no shards.
+    """The tensors of such a folder, each read when it is asked for: whole, or where it belongs to a
+    sharded parameter (:meth:`on`) only this rank's part. Ranks read on their own. ``beside`` are
+    tensors that are whole already, such as those of a process that has no shards.
     """
 
     def __init__(self, folder: Path, beside: Mapping[str, Tensor] | None = None) -> None:
@@ -73,12 +69,12 @@ class SavedShards(Mapping[str, Tensor]):
         # It would be read again for each tensor.
         self._reader.read_metadata = lambda *_, **__: metadata  # type: ignore[method-assign]
         self._found = metadata.state_dict_metadata
-        self._mesh: DeviceMesh | None = None
+        self._like: Mapping[str, Tensor] = {}
 
-    def on(self, mesh: DeviceMesh) -> SavedShards:
-        """The same tensors, cut along the first dimension over the last one of ``mesh``."""
+    def on(self, parameters: Mapping[str, Tensor]) -> SavedShards:
+        """The same tensors, cut as sharded parameters are whose name theirs ends with."""
         found = copy.copy(self)
-        found._mesh = mesh
+        found._like = parameters
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -93,20 +89,20 @@ class SavedShards(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         from torch.distributed.checkpoint.metadata import TensorStorageMetadata
         from torch.distributed.checkpoint.state_dict_loader import load
-        from torch.distributed.tensor import Replicate, Shard, empty
 
         if name in self._beside:
             return self._beside[name]
         found = self._found[name]
         assert isinstance(found, TensorStorageMetadata), f"{name} is no tensor"
-        dtype, size = found.properties.dtype, found.size
-        if self._mesh is None or not size:
-            target: Tensor = torch.empty(size, dtype=dtype)
+        like, rest = self._like.get(name), name
+        while like is None and "." in rest:
+            rest = rest.partition(".")[2]
+            like = self._like.get(rest)
+        dtype = found.properties.dtype
+        if like is not None and like.shape == found.size:
+            target = torch.empty_like(like.detach(), dtype=dtype)
         else:
-            copies = [Replicate()] * (self._mesh.ndim - 1)
-            target = empty(
-                size, dtype=dtype, device_mesh=self._mesh, placements=[*copies, Shard(0)]
-            )
+            target = torch.empty(found.size, dtype=dtype)
         with warnings.catch_warnings():  # It remarks that it reads in a process on its own.
             warnings.simplefilter("ignore", UserWarning)
             load({name: target}, storage_reader=self._reader, no_dist=True)
@@ -115,6 +111,6 @@ class SavedShards(Mapping[str, Tensor]):
 
 def cut_for(model: nn.Module, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Saved shards as a sharded model's ranks need them; anything else as it is."""
-    sharded: Any = next(filter(is_sharded, model.parameters()), None)
-    mesh = None if sharded is None else sharded.device_mesh
-    return tensors if mesh is None or not isinstance(tensors, SavedShards) else tensors.on(mesh)
+    if not isinstance(tensors, SavedShards):
+        return tensors
+    return tensors.on({name: p for name, p in model.named_parameters() if is_sharded(p)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -13,8 +14,11 @@ from lydite.config import Config, UserError
 from lydite.model.loading import ModelConfig
 from lydite.model.policy import Policy
 from lydite.model.sharded_loading import load_sharded
-from lydite.model.shards import DATA, SHARD, is_sharded
+from lydite.model.shards import DATA, SHARD, TENSOR, is_sharded
 from lydite.train.ranks import ProcessRanks, Ranks
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 
 class ShardingConfig(Config):
@@ -31,6 +35,13 @@ class ShardingConfig(Config):
         ge=1,
         description="Ranks that one copy lies over; null: all of them, divided by `data`.",
     )
+    tensor: int = Field(
+        1,
+        ge=1,
+        description="Ranks that every single product lies over, by Transformers' plan for the "
+        "architecture; they work on the same tokens. For models with a block, or activations, that "
+        "one GPU cannot hold; best within one machine.",
+    )
     offload: bool = Field(
         False,
         description="Keep shards and optimiser states in the memory of the CPU, and step there: "
@@ -42,25 +53,34 @@ class ShardingConfig(Config):
         "third more work.",
     )
 
-    def mesh_shape(self, ranks: int) -> tuple[int, int]:
-        """Copies and ranks of each.
+    def mesh_shape(self, ranks: int) -> dict[str, int]:
+        """The dimensions of the mesh by name: ``shard``, and others that are above 1.
 
         Raises:
             UserError: they are not so many ranks.
         """
-        shard = self.shard or max(1, ranks // self.data)
-        if self.data * shard != ranks:
-            written = f"data {self.data} × shard {self.shard or 'null'}"
+        others = self.data * self.tensor
+        shard = self.shard or max(1, ranks // others)
+        if others * shard != ranks:
+            sizes = f"data {self.data} × shard {self.shard or 'null'}"
+            written = sizes if self.tensor == 1 else f"{sizes} × tensor {self.tensor}"
             raise UserError(
                 f"sharding: {written} does not make {ranks} ranks; give numbers whose product is "
-                f"{ranks}, or leave shard null and let data divide {ranks}"
+                f"{ranks}, or leave shard null and let the others divide {ranks}"
             )
-        return self.data, shard
+        named = {DATA: self.data, SHARD: shard, TENSOR: self.tensor}
+        return {name: size for name, size in named.items() if size > 1 or name == SHARD}
+
+    def share_of(self, rank: int, ranks: int) -> tuple[int, int]:
+        """Which share of a rollout a rank works on, and of how many: ``tensor`` ranks next to each
+        other have the same.
+        """
+        return rank // self.tensor, ranks // self.tensor
 
 
 class MeshRanks(ProcessRanks):
-    """The ranks of a sharded policy: every pass is a collective, and its backward pass leaves
-    gradients summed over all ranks in the shards.
+    """The ranks of a sharded policy that have shares of their own: every pass is a collective, and
+    its backward pass leaves gradients summed over all of them in the shards.
     """
 
     def passes(self, own: int) -> int:
@@ -91,10 +111,19 @@ def sharded_policy(
     """
     from torch.distributed.device_mesh import init_device_mesh
 
-    data, shard = sharding.mesh_shape(dist.get_world_size())
-    shape, names = ((data, shard), (DATA, SHARD)) if data > 1 else ((shard,), (SHARD,))
-    mesh = init_device_mesh(device, shape, mesh_dim_names=names)
+    shape = sharding.mesh_shape(dist.get_world_size())
+    mesh = init_device_mesh(device, tuple(shape.values()), mesh_dim_names=tuple(shape))
     recompute = model.gradient_checkpointing or sharding.recompute
     config = model.model_copy(update={"gradient_checkpointing": recompute})
     policy = load_sharded(config, mesh, device, seed, sharding.offload, dtype)
-    return policy, MeshRanks()
+    return policy, MeshRanks(_with_shares(mesh))
+
+
+def _with_shares(mesh: DeviceMesh) -> dist.ProcessGroup | None:
+    """The ranks that differ in their share from this one; None: all."""
+    names = mesh.mesh_dim_names or ()
+    if TENSOR not in names:
+        return None
+    if DATA not in names:
+        return mesh[SHARD].get_group()
+    return mesh[DATA, SHARD]._flatten(f"{DATA}_{SHARD}").get_group()
