@@ -10,7 +10,7 @@ import faulthandler
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -35,7 +35,6 @@ from lydite.model.scoring import score
 from lydite.model.shards import local
 from lydite.objective.objective import Objective
 from lydite.train import checkpoint
-from lydite.train.batching import deal
 from lydite.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lydite.train.critic import Critic, CriticConfig
 from lydite.train.learner import Learner, UpdateConfig
@@ -106,11 +105,16 @@ CRITICS = {
 }
 
 
+def plain_update(**changes: int) -> UpdateConfig:
+    """With Transformers' own layers in one process too: their norms are float32 in any type."""
+    return UpdateConfig(fast_blocks=False, **changes)
+
+
 def learner_of(case: Case, policy: Policy, ranks: Ranks = ALONE) -> Learner:
     return Learner(
         policy,
         OptimizerConfig(lr=1e-3, max_grad_norm=case.max_norm, weight_decay=0.1),
-        UpdateConfig(tokens_per_micro_batch=12, **case.update),
+        plain_update(tokens_per_micro_batch=12, **case.update),
         Reference(policy),
         ranks=ranks,
     )
@@ -130,14 +134,19 @@ def sharded(case: Case) -> Learner:
     return learner_of(case, *sharded_policy(case.model, case.sharding, dtype=torch.float64))
 
 
-def trained(case: Case, learner: Learner, groups: tuple[int, ...]) -> dict[str, Any]:
-    """Metrics and weights of two rollouts, the reference made anew between them."""
+def share(groups: Sequence[int]) -> TrainBatch:
+    """A rank's part of the rollout, in which every group keeps its place."""
     data = batch()
-    shares = [
+    own = [
         group if place in groups else TrainGroup(group.prompt_ids, [])
         for place, group in enumerate(data.groups)
     ]
-    own = TrainBatch(shares, data.temperature)
+    return TrainBatch(own, data.temperature)
+
+
+def trained(case: Case, learner: Learner, groups: tuple[int, ...]) -> dict[str, Any]:
+    """Metrics and weights of two rollouts, the reference made anew between them."""
+    own = share(groups)
     objective = Objective.parse(case.spec).with_limit(16)
     metrics = [learner.update(own, objective, (0, 2))]
     learner.refresh_reference()
@@ -149,7 +158,7 @@ def criticised(case: Case, kind: str, policy: Policy, ranks: Ranks, own: TrainBa
     """PPO with a KL in the reward: figures, and what policy and critic weigh after a rollout."""
     optimizer = OptimizerConfig(lr=1e-3, max_grad_norm=case.max_norm)
     critic = Critic(policy, CriticConfig(kind=kind), optimizer, 12, ranks)
-    update = UpdateConfig(tokens_per_micro_batch=12)
+    update = plain_update(tokens_per_micro_batch=12)
     learner = Learner(policy, optimizer, update, Reference(policy), critic, ranks)
     objective = Objective.parse("ppo+kl_in_reward").with_limit(16)
     figures = []
@@ -179,6 +188,7 @@ def imitated(policy: Policy, ranks: Ranks = ALONE) -> Any:
         steps=2, batch_size=3, tokens_per_micro_batch=8, optimizer=OptimizerConfig(lr=1e-3)
     )
     prefer = PreferenceTrainer(policy, aims, pairs, 0, ranks=ranks)
+    prefer.learner.config = plain_update(tokens_per_micro_batch=8)
     figures += [dict(prefer.step(step).metrics) for step in range(2)]
     for found in figures:
         del found["tokens_per_second"]
@@ -197,7 +207,7 @@ def halves(rank: int, sharding: ShardingConfig, lora: LoraConfig | None = None) 
     """A model that is computed with in bfloat16: the first pass, and weights after small steps."""
     policy, ranks = sharded_policy(tiny_model(dtype="bfloat16", lora=lora), sharding)
     optimizer = OptimizerConfig(lr=1e-6)
-    learner = Learner(policy, optimizer, UpdateConfig(), ranks=ranks)
+    learner = Learner(policy, optimizer, plain_update(), ranks=ranks)
     data = batch()
     own = TrainBatch(data.groups[:1] if rank else data.groups[1:], data.temperature)
     before = ranks.gathered([row.cpu() for row in learner.logprobs(own)])
@@ -248,7 +258,7 @@ def saved(rank: int, folder: Path) -> None:
     for name, case in SAVED.items():
         learner = sharded(case)
         place, places = case.sharding.share_of(rank, 4)
-        own = deal(batch(), places)[place]
+        own = share(range(place, 3, places))
         begun(learner, own)
         for step in (0, 1):
             state = Checkpoint(step, learner.state_tensors(), {"place": 7})
@@ -343,11 +353,11 @@ def two(rank: int, folder: Path) -> dict[str, Any]:
     found["half lora"] = halves(rank, ShardingConfig(offload=True), LoraConfig(rank=4))
     for name, (case, kind) in CRITICS.items():
         policy, ranks = sharded_policy(case.model, case.sharding, dtype=torch.float64)
-        own = deal(batch(), 2)[rank]
+        own = share(range(rank, 3, 2))
         found[name] = criticised(case, kind, policy, ranks, own)
     for name, case in SAVED.items():
         case = replace(case, sharding=ShardingConfig())
-        found[name] = resumed(sharded(case), deal(batch(), 2)[rank], folder / name)
+        found[name] = resumed(sharded(case), share(range(rank, 3, 2)), folder / name)
     name = "saved products"
     found["products of two"] = resumed(sharded(SAVED[name]), batch(), folder / name)
     return found

@@ -20,6 +20,7 @@ from shard_worker import (
     begun,
     criticised,
     imitated,
+    plain_update,
     policy_alone,
     resumed,
     trained,
@@ -34,15 +35,12 @@ from lydite.model.saving import save_policy
 from lydite.model.scoring import score
 from lydite.model.shards import blocks_of
 from lydite.model.tensor_parallel import split_products
-from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
-from lydite.train.batching import deal, split_groups, step_counts
 from lydite.train.checkpoint import load_checkpoint
-from lydite.train.learner import Learner, UpdateConfig
+from lydite.train.learner import Learner
 from lydite.train.optimizer import OptimizerConfig
 from lydite.train.ranks import ALONE
 from lydite.train.sharding import ShardingConfig
-from lydite.types import TrainBatch
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +172,7 @@ def test_bfloat16_is_computed_with_and_float32_is_kept(found):
     ours = found["halves"]
     model = tiny_model(dtype="bfloat16")
     policy = load_policy(model)
-    learner = Learner(policy, OptimizerConfig(lr=1e-6), UpdateConfig())
+    learner = Learner(policy, OptimizerConfig(lr=1e-6), plain_update())
     # The same numbers go through the same operations.
     for row, expected in zip(ours["logprobs"], learner.logprobs(batch()), strict=True):
         torch.testing.assert_close(row, expected, rtol=0, atol=0)
@@ -241,7 +239,7 @@ def test_a_model_is_saved_whole_from_shards(found, tmp_path):
 def test_lora_on_a_bfloat16_model(found):
     ours = found["half lora"]
     policy = load_policy(tiny_model(dtype="bfloat16", lora=LoraConfig(rank=4)))
-    learner = Learner(policy, OptimizerConfig(lr=1e-6), UpdateConfig())
+    learner = Learner(policy, OptimizerConfig(lr=1e-6), plain_update())
     metrics = learner.update(batch(), Objective.parse("grpo").with_limit(16), (0, 1))
     assert ours["metrics"]["grad_norm"] == pytest.approx(metrics["grad_norm"], rel=0.05)
     kept = {name: dtype for name, (_, dtype) in ours["cut"].items()}
@@ -263,21 +261,6 @@ def test_adapters_alone_are_saved_from_shards(found):
     for name, tensor in ours.items():
         full = name.replace(".weight", ".default.weight")
         torch.testing.assert_close(tensor, theirs[full], rtol=1e-6, atol=1e-9)
-
-
-def test_shares_make_up_every_minibatch():
-    whole = TrainBatch([batch().groups[i % 3] for i in range(7)], 0.8)
-    shares = deal(whole, 3, minibatches=2)
-    for part, mini in enumerate(split_groups(whole, 2)):
-        cut = [split_groups(share, 2)[part] for share in shares]
-        assert sum(map(step_counts, cut), Counts()) == step_counts(mini)
-        for place, group in enumerate(mini.groups):
-            held = [c.groups[place] for c in cut if c.groups[place].sequences]
-            assert held == [group]
-    # 21, 12 and 14 tokens to run: the long ones on ranks of their own.
-    sizes = [[len(g.sequences) for g in share.groups] for share in deal(batch(), 2)]
-    assert sizes == [[3, 0, 0], [0, 2, 2]]
-    assert len(deal(batch(), 4)) == 4
 
 
 def test_meshes_that_do_not_fit_the_ranks_are_refused():
