@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lydite.cluster.config import ClusterConfig
 from lydite.cluster.remote_engine import missing, shared_out
+from lydite.cluster.remote_learner import RemoteLearner
 from lydite.cluster.shares import run_tokens, together
 from lydite.objective.objective import Objective
 from lydite.train.batching import deal, split_groups
@@ -113,3 +115,27 @@ def test_what_is_owed_is_asked_in_runs(there: list[int], owed: list[tuple[int, i
     found = {s: Completion("p", s, (1,), (2,), (0.0,), (1,), "stop", "") for s in there}
     left = missing(request("p", 4, first=4), found)
     assert [(r.first_sample, r.samples) for r in left] == owed
+
+
+class CalledRanks:
+    """Learner ranks that only note what they are called with."""
+
+    def __init__(self, sharding):
+        self.config = ClusterConfig(learner={"ranks": 4, "sharding": sharding})
+        self.processes = [object()] * 4
+        self.called: list[TrainBatch] = []
+
+    def each(self, name, arguments, limit):
+        self.called = [share for share, *_ in arguments]
+        return [{"rank": float(rank)} for rank in range(4)]
+
+
+@pytest.mark.parametrize(("sharding", "peers"), [(None, 1), ({}, 1), ({"tensor": 2}, 2)])
+def test_ranks_that_a_product_lies_over_have_the_same_share(sharding, peers):
+    ranks = CalledRanks(sharding)
+    whole = TrainBatch([group(n, [n]) for n in (3, 9, 4, 7, 5)])
+    RemoteLearner(ranks, 1, lambda: None).update(whole, Objective.parse("grpo"), (0, 1))
+    assert len(ranks.called) == 4
+    assert all(ranks.called[i] is ranks.called[i - i % peers] for i in range(4))
+    taken = [g for share in ranks.called[::peers] for g in share.groups if g.sequences]
+    assert sorted(len(g.sequences[0].token_ids) for g in taken) == [3, 4, 5, 7, 9]

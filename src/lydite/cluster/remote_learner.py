@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -29,7 +29,10 @@ from lydite.objective.objective import Objective
 from lydite.train.batching import deal
 from lydite.train.checkpoint import SHARDS
 from lydite.train.saved_shards import SavedShards
+from lydite.train.sharding import ShardingConfig
 from lydite.types import TrainBatch
+
+T = TypeVar("T")
 
 
 class Ranks:
@@ -153,24 +156,31 @@ class RemoteLearner:
         self._minibatches = minibatches
         self._stepped = stepped
         self._limits = ranks.config.timeouts
+        sharding, count = ranks.config.learner.sharding or ShardingConfig(), len(ranks.processes)
+        # Ranks that a product lies over work on the same share.
+        self._places, (self._shares, *_) = zip(
+            *(sharding.share_of(rank, count) for rank in range(count)), strict=True
+        )
+
+    def _of_ranks(self, by_share: Sequence[T]) -> list[T]:
+        return [by_share[place] for place in self._places]
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """As :meth:`lydite.train.learner.Learner.judge`."""
-        own = deal(batch, len(self._ranks.processes))
-        found = self._ranks.each(
-            "judge", [(_put(share), objective) for share in own], self._limits.update
-        )
-        return together([judged for judged, _ in found]), found[0][1]
+        own = deal(batch, self._shares)
+        puts = [(_put(share), objective) for share in own]
+        found = self._ranks.each("judge", self._of_ranks(puts), self._limits.update)
+        of_shares = dict(zip(self._places, found, strict=True))
+        return together([of_shares[i][0] for i in range(self._shares)]), found[0][1]
 
     def update(
         self, batch: TrainBatch, objective: Objective, progress: tuple[int, int]
     ) -> dict[str, float]:
         """As :meth:`lydite.train.learner.Learner.update`; each rank trains on as many tokens."""
         loads = run_tokens(batch, objective)
-        own = deal(batch, len(self._ranks.processes), self._minibatches, loads)
-        found = self._ranks.each(
-            "update", [(share, objective, progress) for share in own], self._limits.update
-        )
+        own = deal(batch, self._shares, self._minibatches, loads)
+        calls = [(share, objective, progress) for share in own]
+        found = self._ranks.each("update", self._of_ranks(calls), self._limits.update)
         self._stepped()
         metrics: dict[str, float] = found[0]
         return metrics

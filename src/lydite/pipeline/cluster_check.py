@@ -105,7 +105,7 @@ def by_process(
     """Bytes of a learner rank, and by name those of a rollout worker where they are apart."""
     state = found.weights + found.gradients + found.optimizer + found.reference + found.critic
     if (sharding := cluster.learner.sharding) is not None:
-        state //= sharding.mesh_shape(cluster.learner.ranks)[1]
+        state //= sharding.parts(cluster.learner.ranks)
     if cluster.mode == "colocated":
         return state + max(found.cache, found.activations), ()
     return state + found.activations, (("rollout", found.weights + found.cache),)

@@ -71,6 +71,10 @@ class ShardingConfig(Config):
         named = {DATA: self.data, SHARD: shard, TENSOR: self.tensor}
         return {name: size for name, size in named.items() if size > 1 or name == SHARD}
 
+    def parts(self, ranks: int) -> int:
+        """In how many parts a weight lies over so many ranks. Raises ``UserError`` likewise."""
+        return self.mesh_shape(ranks)[SHARD] * self.tensor
+
     def share_of(self, rank: int, ranks: int) -> tuple[int, int]:
         """Which share of a rollout a rank works on, and of how many: ``tensor`` ranks next to each
         other have the same.
