@@ -215,6 +215,7 @@ def reason(error: BaseException) -> str:
         ("node died", "its machine is gone"),
         ("low on memory", "it was ended for want of memory"),
         ("died", "it ended"),
+        ("unavailable", "it cannot be reached"),
     ):
         if sign in text.lower():
             return f"{said} ({type(error).__name__})"
