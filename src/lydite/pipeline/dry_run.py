@@ -24,6 +24,7 @@ from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
 from lydite.pipeline.survey import survey
 from lydite.pipeline.verifiers import judge_of, verifier_uses
+from lydite.rollout.vllm import installed_version
 from lydite.tasks.overlap import pairs_shown
 from lydite.tasks.select import check_disjoint
 from lydite.tasks.switch import in_mode
@@ -64,6 +65,8 @@ def check_recipe(recipe: Recipe, out: Path, redo: bool = False) -> Iterator[Chec
     yield Check("recipe", Mark.OK, f"{recipe.name}: {names}")
     yield _try("folder", lambda: _folder(recipe, out))
     yield _try("tasks", lambda: _named(recipe))
+    if recipe.engine.kind == "vllm":
+        yield _try("engine", _vllm)
     for stage in recipe.stages:
         yield from (_try(name, check) for name, check in stage.settings_checks())
     checks = list(cluster_checks(recipe))
@@ -108,6 +111,11 @@ def _here(recipe: Recipe, stage: Stage, config: ModelConfig) -> bool:
     """Whether a stage has this model in the memory of the run's own process."""
     elsewhere = recipe.cluster is not None and stage.on_cluster
     return recipe.models()[stage.name] == config and not elsewhere
+
+
+def _vllm() -> Finding:
+    """That vLLM could be started; starting it would take minutes."""
+    return f"vLLM {installed_version()}, not started", ()
 
 
 def _try(name: str, check: Callable[[], Finding]) -> Check:

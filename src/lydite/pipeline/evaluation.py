@@ -20,9 +20,7 @@ from lydite.pipeline.device import dtype_of, pick_device
 from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.rollout.budget import check_budgets
 from lydite.rollout.engine import EngineConfig, Progress
-from lydite.rollout.local import LocalEngine
-from lydite.rollout.padded import PaddedEngine
-from lydite.rollout.select import local_engine
+from lydite.rollout.select import OwnEngine, engine_of
 from lydite.tasks.switch import MODES, Mode
 from lydite.tasks.task import TaskConfig, TaskData, load_task
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
@@ -155,9 +153,7 @@ def modes_of(given: Sequence[str]) -> tuple[Mode, ...]:
 class _Watched:
     """An engine that tells how far it is."""
 
-    def __init__(
-        self, engine: LocalEngine | PaddedEngine, tell: Callable[[Progress], None]
-    ) -> None:
+    def __init__(self, engine: OwnEngine, tell: Callable[[Progress], None]) -> None:
         self.version = engine.version
         self._engine = engine
         self._tell = tell
@@ -198,7 +194,8 @@ def evaluate_each(
     if plan.recipe is not None and plan.recipe.threads is not None:
         torch.set_num_threads(plan.recipe.threads)
     policy = load_policy(model, plan.device, plan.seed)
-    engine = local_engine(policy, EngineConfig(), plan.seed)
+    settings_of = EngineConfig() if plan.recipe is None else plan.recipe.engine
+    engine = engine_of(policy, settings_of, plan.seed)
     verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])
     try:
         plans = [replace(plan, params=params) for params in settings]
@@ -223,7 +220,7 @@ def _check_budgets(plan: Measurement, policy: Policy) -> None:
 def _measured(
     plan: Measurement,
     policy: Policy,
-    engine: LocalEngine | PaddedEngine,
+    engine: OwnEngine,
     verifier: Verifier,
     on_progress: Callable[[str, Progress], None],
 ) -> dict[str, Evaluation]:

@@ -169,6 +169,12 @@ class Recipe(Config):
         stage = self.stages[index]
         for task in stage.uses:
             self._check_sources(index, task)
+        alone = self.cluster is None and self.engine.kind == "vllm"
+        if alone and getattr(stage, "staleness", None):
+            raise ValueError(
+                f"stages.{index}.staleness: one vLLM in the learner's process cannot sample beside "
+                "it; set it to 0, or engine.kind to local"
+            )
         try:
             stage.check(self.stages[:index])
             if self.cluster is not None:

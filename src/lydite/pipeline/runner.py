@@ -35,6 +35,8 @@ from lydite.pipeline.summary import StageSummary, summarise
 from lydite.pipeline.supersede import PLACE, finish_superseding, supersede
 from lydite.pipeline.survey import data_of, lineage_of, origin_of, root_artifact, survey
 from lydite.pipeline.verifiers import Verifiers, judge_of
+from lydite.rollout.colocated import release
+from lydite.rollout.vllm import installed_version
 from lydite.tasks.task import TaskData
 from lydite.types import Verifier
 from lydite.verify.settings import VerifierConfig
@@ -98,6 +100,8 @@ def run_recipe(
     """
     given = given or Given()
     check_tasks(recipe, given.tasks)
+    if recipe.engine.kind == "vllm":
+        installed_version()
     tasks = load_tasks(recipe, given.tasks)
     folder = RunFolder(out)
     with folder.claim(recipe):
@@ -164,10 +168,11 @@ class _Run:
             self._cluster = Session(recipe.cluster, folder.path, self._warn)
 
     def close(self) -> None:
-        """Ends the worker processes."""
+        """Ends the worker processes, and the engine that was kept from stage to stage."""
         try:
             self._verifiers.close()
         finally:
+            release()
             if self._cluster is not None:
                 self._cluster.close()
 

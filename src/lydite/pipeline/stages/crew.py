@@ -49,12 +49,13 @@ def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
             yield crew
         return
     policy = at.load()
+    engine = at.engine(policy)
     yield Crew(
         policy,
-        at.engine(policy),
+        engine,
         config.build_learner(policy),
         at.detached_engine(policy, config.staleness),
-        None,
+        at.sync(engine),
         None,
     )
 

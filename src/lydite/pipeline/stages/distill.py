@@ -184,6 +184,7 @@ class DistillStage(VerifiedStage, DistillConfig):
             tutor,
             flops_per_token(policy.model),
             at.detached_engine(policy, self.staleness),
+            sync=at.sync(engine),
             form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = at.prompts(policy, self.task)

@@ -25,14 +25,13 @@ from lydite.pipeline.artifact import Artifact, Lineage
 from lydite.pipeline.folder import RunFolder
 from lydite.rollout.detached import DetachedLocalEngine
 from lydite.rollout.engine import EngineConfig
-from lydite.rollout.local import LocalEngine
-from lydite.rollout.padded import PaddedEngine
-from lydite.rollout.select import local_engine
+from lydite.rollout.select import OwnEngine, engine_of
+from lydite.rollout.vllm import VllmEngine
 from lydite.tasks.task import TaskData
 from lydite.train.collecting import STEPS_APART
 from lydite.train.evaluate import Prompt
 from lydite.train.loop import LoopSettings
-from lydite.types import Problem, Verifier
+from lydite.types import Engine, Problem, Verifier
 from lydite.verify.settings import VerifierConfig, reward_weights
 from lydite.watch.events import EventLog, StageStarted
 
@@ -274,9 +273,15 @@ class At:
         render = partial(render_prompt, policy)
         return [Prompt(problem, render) for problem in self.problems(task)]
 
-    def engine(self, policy: Policy) -> LocalEngine | PaddedEngine:
-        """An engine that samples with the policy's own weights."""
-        return local_engine(policy, self.recipe.engine, self.recipe.seed)
+    def engine(self, policy: Policy) -> OwnEngine:
+        """The recipe's engine, with the policy's own weights or a copy of them."""
+        return engine_of(policy, self.recipe.engine, self.recipe.seed)
+
+    def sync(self, engine: Engine) -> Callable[[int], None] | None:
+        """What has an engine of :meth:`engine` take over the policy's weights, as a version; None
+        where it samples with them.
+        """
+        return engine.refresh if isinstance(engine, VllmEngine) else None
 
     def detached_engine(self, policy: Policy, staleness: int) -> DetachedLocalEngine | None:
         """An engine with a copy of the policy's weights, where sampling may be stale."""

@@ -57,7 +57,11 @@ def train(
     evaluation = at.recipe.evaluation
     held_out = held_out_of(at, policy, engine)
 
+    sync = at.sync(engine)
+
     def measure(step: int) -> None:
+        if sync is not None:
+            sync(engine.version)
         last = step == trainer.total or trainer.finished
         weights = at.parent.fingerprint if step == 0 else at.lineage.fingerprint if last else ""
         held_out.measure(at.name, step, weights, at.log, at.folder.samples)
