@@ -60,8 +60,8 @@ $(VLLM_STAMP): constraints-vllm.txt
 	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt --no-build-isolation -e '.[peft]' pytest hypothesis beartype
 	@touch $@
 
-test-vllm: $(VLLM_STAMP)  ## Runs tests/vllm on vLLM for CPUs, about two minutes
-	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 timeout 420 $(VLLM)/bin/python -m pytest -q tests/vllm
+test-vllm: $(VLLM_STAMP)  ## Runs tests/with_vllm on vLLM for CPUs, about two minutes
+	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 timeout 420 $(VLLM)/bin/python -m pytest -q tests/with_vllm
 
 lint: $(STAMP)  ## Style and spelling
 	$(BIN)/ruff check .

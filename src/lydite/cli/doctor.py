@@ -30,6 +30,7 @@ EXTRAS = {
     "tensorboard": ("tensorboard",),
     "schema": ("jsonschema",),
     "cluster": ("ray",),
+    "vllm": ("vllm",),
 }
 
 

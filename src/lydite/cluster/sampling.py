@@ -17,6 +17,7 @@ from lydite.cluster.actor import Actor, Answer, answered
 from lydite.cluster.packing import unpack
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
+from lydite.rollout.colocated import apart
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.select import local_engine
 from lydite.types import Completion, Engine, Request
@@ -37,8 +38,14 @@ class EngineSpec:
     seed: int
     device: str
 
-    def build(self) -> tuple[Engine, Policy]:
-        """The engine, and the policy that it samples from. Raises ``UserError`` as loading does."""
+    def build(self) -> tuple[Engine, Policy | None]:
+        """The engine, and the policy that it samples from, where that is not vLLM's own.
+
+        Raises:
+            UserError: as loading does, and as starting vLLM.
+        """
+        if self.config.kind == "vllm":
+            return apart(self.model, self.config, self.seed, self.device), None
         policy = load_policy(self.model, self.device, self.seed)
         policy.model.requires_grad_(False)
         return local_engine(policy, self.config, self.seed), policy
@@ -104,7 +111,7 @@ class Samples(Actor):
     """An actor with an engine."""
 
     engine: Any
-    samples_from: Policy
+    samples_from: Policy | None
 
     def __init__(self, role: str, logs: str, threads: int) -> None:
         super().__init__(role, logs, threads)
@@ -171,12 +178,13 @@ def fetched(objects: Sequence[Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def load_weights(
-    engine: Any, policy: Policy, weights: Iterable[tuple[str, Tensor]], version: int
+    engine: Any, policy: Policy | None, weights: Iterable[tuple[str, Tensor]], version: int
 ) -> None:
     """Puts weights, named as the policy's parameters, into what an engine samples from."""
     if hasattr(engine, "load_weights"):
         engine.load_weights(weights, version)
         return
+    assert policy is not None, "an engine without weights of its own has a policy's"
     with torch.no_grad():
         for name, tensor in weights:
             policy.model.get_parameter(name).copy_(tensor)

@@ -15,7 +15,8 @@ from lydite.config import UserError
 from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.objective.objective import Objective
-from lydite.rollout.select import local_engine
+from lydite.rollout.select import engine_of
+from lydite.rollout.vllm import VllmEngine
 from lydite.train.learner import Learner
 from lydite.train.loop import addressed_dropout
 from lydite.train.ranks import ProcessRanks, Ranks
@@ -143,13 +144,15 @@ class Member(Samples, Trains):
         assert spec.engine is not None, "a rank that samples is told how"
         if spec.sharding is None:
             self.samples_from = self.policy
-            self.engine = local_engine(self.policy, spec.engine.config, spec.engine.seed)
+            self.engine = engine_of(self.policy, spec.engine.config, spec.engine.seed)
         else:  # It samples from whole weights.
             self.engine, self.samples_from = spec.engine.build()
 
     def sync(self, version: int) -> None:
         """From here on samples with the weights as they are now."""
-        if self.samples_from is self.policy:
+        if isinstance(self.engine, VllmEngine):
+            self.engine.refresh(version)
+        elif self.samples_from is self.policy:
             self.engine.version = version
         else:
             load_weights(self.engine, self.samples_from, self.learner.weights(), version)

@@ -1,4 +1,6 @@
-"""vLLM beside the learner, in one process: it samples with the policy's own weights, copied over.
+"""vLLM for a policy: beside the learner, or in a process of its own.
+
+Beside the learner it samples with the policy's own weights, copied over.
 
 Starting vLLM takes from half a minute to several, so one is kept from stage to stage, as long as
 the model's shape and the settings are the same.
@@ -11,14 +13,17 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from lydite.model.adapters import merged_state
+from lydite.model.loading import ModelConfig, load_policy, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.reference import has_adapter
+from lydite.model.source import find_source
 from lydite.rollout.engine import EngineConfig
 from lydite.rollout.vllm import Served, VllmEngine
 
@@ -75,6 +80,34 @@ def colocated(policy: Policy, config: EngineConfig, seed: int = 0) -> VllmEngine
         return _kept.engine
     finally:
         shutil.rmtree(served.folder, ignore_errors=True)
+
+
+def apart(model: ModelConfig, config: EngineConfig, seed: int, device: str) -> VllmEngine:
+    """A vLLM in a process that only samples: it begins with the weights that loading the model
+    would give, and is handed others.
+
+    Raises:
+        UserError: as loading the model, and as :class:`VllmEngine`.
+    """
+    awake = config.vllm.model_copy(update={"sleep": "never"})
+    config = config.model_copy(update={"vllm": awake})
+    found = find_source(model.path)
+    changed = found.fresh or found.gguf is not None or found.adapters or model.lora is not None
+    if not changed and Path(found.location).is_dir():
+        shown = load_prompting(model)
+        served = Served(
+            Path(found.location), shown.tokenizer, shown.stop_ids, shown.context, shown.model.dtype
+        )
+        return VllmEngine(served, config, seed, device=device)
+    policy = load_policy(model, "cpu", seed)
+    served = serve(policy)
+    try:
+        source = partial(weights_of, policy.model, merge=False)
+        engine = VllmEngine(served, config, seed, source, device)
+    finally:
+        shutil.rmtree(served.folder, ignore_errors=True)
+    engine.let_go()
+    return engine
 
 
 def release() -> None:

@@ -129,16 +129,13 @@ class VllmEngine:
         self._source = source
         self._on_gpu = torch.cuda.is_available() if device is None else device.startswith("cuda")
         self._context = self._config.vllm.max_model_len or served.context
-        self._scratch = Path(tempfile.mkdtemp(prefix="lydite-vllm-"))
+        self._scratch = tempfile.TemporaryDirectory(prefix="lydite-vllm-")
         self._by_folder = self._config.vllm.tensor_parallel > 1
         self._adapter: Any = None
         self._asleep = self._lost = False
         self._mode = ("processed_logprobs", 1.0)
-        if served.adapter is not None and source is None and self._config.vllm.lora == "merge":
-            raise UserError(
-                "engine.vllm.lora: adapters are merged only beside the learner, in its process; "
-                "use adapter"
-            )
+        if source is None:
+            self.let_go()
         if self._config.vllm.tensor_parallel > 1 and not self._on_gpu:
             raise UserError("engine.vllm.tensor_parallel: 1 on a CPU; more takes as many GPUs")
         self._llm = self._start(
@@ -203,10 +200,12 @@ class VllmEngine:
         """
         if self._asleep and self._lost:
             self._llm.wake_up(tags=["weights"])
+            self._lost = False
+            if self._served.adapter is not None:
+                self._take_source()  # What is beneath the adapters is gone too.
         else:
             self._wake()
         self._take(weights)
-        self._lost = False
         self._llm.llm_engine.set_weight_version(str(version))
         self.version = version
 
@@ -225,6 +224,19 @@ class VllmEngine:
         self._llm.llm_engine.set_weight_version("0")
         self.version = 0
 
+    def let_go(self) -> None:
+        """Has no source from now on: weights are handed to it.
+
+        Raises:
+            UserError: a LoRA run whose adapters are to be merged, which takes the weights beneath.
+        """
+        if self._served.adapter is not None and self._config.vllm.lora == "merge":
+            raise UserError(
+                "engine.vllm.lora: adapters are merged only beside the learner, in its process; "
+                "use adapter"
+            )
+        self._source = None
+
     def close(self) -> None:
         """Ends vLLM and gives its memory back."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
@@ -232,11 +244,16 @@ class VllmEngine:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         cleanup_dist_env_and_memory()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.cleanup()
 
     def _start(self, settings: Mapping[str, Any]) -> Any:
         """Starts vLLM in a thread, so that the wait for it can end."""
         config = self._config.vllm
+        if torch.distributed.is_initialized():
+            raise UserError(
+                "engine.kind: vllm cannot share a process with one of several learner ranks; set "
+                "cluster.mode to separate or async"
+            )
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
         threads = torch.set_num_threads
@@ -303,7 +320,7 @@ class VllmEngine:
 
     def _reload_from_folder(self, weights: Weights) -> None:
         """Each of several processes reads its part of every tensor, from one copy."""
-        folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch))
+        folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch.name))
         try:
             _write_parts(weights, folder)
             self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
@@ -319,7 +336,7 @@ class VllmEngine:
             for name, tensor in weights
             if ".lora_" in name
         }
-        folder = self._scratch / "adapter"
+        folder = Path(self._scratch.name) / "adapter"
         folder.mkdir(exist_ok=True)
         save_file(tensors, folder / "adapter_model.safetensors")
         written = json.dumps(self._served.adapter, default=_plain)
