@@ -58,7 +58,7 @@ class UpdateConfig(Config):
     )
     epochs: int = Field(1, ge=1, description="Times each rollout is trained on.")
     tokens_per_micro_batch: int = Field(
-        4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
+        2048, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
     )
 
     fast_blocks: bool = Field(

@@ -26,6 +26,11 @@ class PassesConfig(Config):
     tokens_per_micro_batch: int = Field(
         4096, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
     )
+    fast_blocks: bool = Field(
+        True,
+        description="Run decoder layers of the Llama kind by functions of our own, with less kept "
+        "for the backward pass.",
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

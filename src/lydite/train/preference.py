@@ -19,6 +19,7 @@ from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.reference import Reference
 from lydite.model.scoring import score
+from lydite.model.training_blocks import fast_layers
 from lydite.objective.metrics import Metrics
 from lydite.objective.preference import PreferenceKind, PreferenceObjective
 from lydite.ops.linear import fast_products
@@ -118,7 +119,9 @@ class PreferenceTrainer:
         self.learner = Learner(
             policy,
             config.optimizer,
-            UpdateConfig(tokens_per_micro_batch=config.tokens_per_micro_batch),
+            UpdateConfig(
+                tokens_per_micro_batch=config.tokens_per_micro_batch, fast_blocks=config.fast_blocks
+            ),
             None if config.reference_free else Reference(policy),
             ranks=ranks,
         )
@@ -145,7 +148,8 @@ class PreferenceTrainer:
         own = batch[self._ranks.index :: self._ranks.size]
         references = self._references(own)
         metrics, optimizer = Metrics(), self.learner.optimizer
-        with addressed_dropout(self._seed, step), fast_products(self.policy.model):
+        model, fast = self.policy.model, self.config.fast_blocks
+        with addressed_dropout(self._seed, step), fast_products(model), fast_layers(model, fast):
             parts = fill(
                 range(len(own)), lambda row: own[row].tokens, self.config.tokens_per_micro_batch
             )

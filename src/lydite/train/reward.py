@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lydite.model.classifier_input import Encoded
 from lydite.model.scorer import Scorer
+from lydite.model.training_blocks import fast_layers
 from lydite.objective.metrics import Metrics
 from lydite.objective.reward_model import bradley_terry, preferred
 from lydite.ops.linear import fast_products
@@ -100,7 +101,8 @@ class RewardTrainer:
         batch = self._passes.at(step, self.config.batch_size)
         batch = sorted(batch, key=lambda pair: -pair.tokens)
         metrics = Metrics()
-        with addressed_dropout(self._seed, step), fast_products(self.scorer.model):
+        model, fast = self.scorer.model, self.config.fast_blocks
+        with addressed_dropout(self._seed, step), fast_products(model), fast_layers(model, fast):
             for part in fill(batch, lambda p: p.tokens, self.config.tokens_per_micro_batch):
                 loss, found = bradley_terry(*self._scores(part), len(batch), self.config.centering)
                 loss.backward()

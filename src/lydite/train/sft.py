@@ -21,6 +21,7 @@ from lydite.model.compute import BACKWARD, flops_per_token
 from lydite.model.policy import Policy
 from lydite.model.render import render_conversation, render_example
 from lydite.model.scoring import score
+from lydite.model.training_blocks import fast_layers
 from lydite.ops.linear import fast_products
 from lydite.train.batching import fill
 from lydite.train.loop import StepResult, addressed_dropout
@@ -158,7 +159,8 @@ class SFTTrainer:
         began = time.perf_counter()
         batch = sorted(self.batch_at(step), key=lambda example: -example.tokens)
         learned = sum(sum(example.loss_mask) for example in batch)
-        with addressed_dropout(self._seed, step), fast_products(self.policy.model):
+        model, fast = self.policy.model, self.config.fast_blocks
+        with addressed_dropout(self._seed, step), fast_products(model), fast_layers(model, fast):
             own = batch[self._ranks.index :: self._ranks.size]
             parts = fill(own, lambda e: e.tokens, self.config.tokens_per_micro_batch)
             mine = sum(self._backward(p, max(1, learned)) for p in matched(self._ranks, parts))
