@@ -12,6 +12,7 @@ from lydite.ops.decode import (
     DecodeLayout,
     KeyValueCache,
     KeyValueShape,
+    OwnLayout,
     PrefillLayout,
     Sharing,
 )
@@ -107,6 +108,36 @@ def test_decode_attends_to_the_prompt_and_to_its_own(
         torch.testing.assert_close(out[0, row].double(), want, atol=close, rtol=0)
         torch.testing.assert_close(cache.completions.keys(0)[row, :, count], k[0, :, row])
         torch.testing.assert_close(cache.completions.values(0)[row, :, count], v[0, :, row])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [3, 5, 1]])
+def test_a_row_with_a_prompt_of_its_own_goes_on_in_its_slot(
+    dtype: torch.dtype, lengths: list[int]
+) -> None:
+    torch.manual_seed(0)
+    arena = Arena(shape(dtype))
+    arena.reserve(4, max(lengths), 20)
+    _, prompt_k, prompt_v = prompt = flat(sum(lengths), dtype)
+    PrefillLayout(arena, 0, lengths, CPU).attend(1, *prompt, 0.3)
+    seen = [
+        [x[0, :, end - n : end] for x in (prompt_k, prompt_v)]
+        for n, end in zip(lengths, np.cumsum(lengths).tolist(), strict=True)
+    ]
+    for step in range(3):
+        held = [n + step for n in lengths]
+        arena.reserve(4, max(held) + 1, 20)
+        layout = OwnLayout(arena, torch.tensor(held), max(held), len(set(held)) == 1)
+        q, k, v = flat(3, dtype)
+        out = layout.attend(1, q, k, v, 0.3)
+        for row in range(3):
+            seen[row] = [
+                torch.cat([before, x[0, :, row, None]], dim=1)
+                for before, x in zip(seen[row], (k, v), strict=True)
+            ]
+            want = attention(q[0, :, row].double(), *(x.double() for x in seen[row]), 0.3)
+            close = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
+            torch.testing.assert_close(out[0, row].double(), want, atol=close, rtol=0)
 
 
 def test_an_arena_grows_without_forgetting_and_moves_rows() -> None:

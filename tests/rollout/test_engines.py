@@ -435,6 +435,21 @@ def test_packed_weights_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatc
     assert not any("forward" in vars(module) for module in policy.model.modules())
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("config", [EngineConfig(max_rows=4), EngineConfig(pack_weights=False)])
+def test_prompts_that_nobody_shares_go_another_way_to_the_same_tokens(
+    kind: str, config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = policy_of(kind)
+    requests = make_requests(SamplingParams(40), samples=1, count=9)
+    found = flatten(LocalEngine(policy, config).generate(requests))
+    assert len({len(completion.token_ids) for completion in found}) > 2  # rows leave in between
+    shared = [replace(request, samples=2) for request in requests]
+    assert_same(found, flatten(LocalEngine(policy, config).generate(shared))[::2])
+    monkeypatch.setattr("lydite.rollout.local.OWN_ROWS", False)
+    assert_same(found, flatten(LocalEngine(policy, config).generate(requests)))
+
+
 def test_bfloat16_products_stay_near_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lydite.ops.packed.LEAST_WORK", 0)
     policy = policy_of()

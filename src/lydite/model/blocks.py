@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lydite.model.attention import backbone
 from lydite.ops.layout import Layout
 from lydite.ops.packed import PackedWeight, can_pack
 
 _KINDS = frozenset({"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer"})
 _NORMED_KINDS = frozenset({"Qwen3DecoderLayer"})
 """These also normalise each head of query and key."""
+_MODELS = frozenset({"LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"})
+"""Models that are an embedding, such layers and a norm."""
 
 
 def is_plain_block(layer: nn.Module) -> bool:
@@ -105,6 +108,8 @@ def _packed(modules: list[Any], dtype: torch.dtype) -> PackedWeight:
 
 def _rms(x: Tensor, norm: Any) -> Tensor:
     """What Transformers' RMS norms compute: mean square and root in float32."""
+    if x.dtype == torch.float32:
+        return torch.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
     scale = scale.square_().div_(x.shape[-1]).add_(norm.variance_epsilon).rsqrt_()
@@ -133,14 +138,40 @@ class FastBlocks:
             if is_plain_block(module) and all(can_pack(m.weight) for m in _products(module))
         ]
         self.inside = {module for layer in self._layers for module in layer.modules()}
+        self._blocks: list[FastBlock] = []
+        self._model: Any = None
+        below: Any = backbone(model)
+        if (
+            type(below).__name__ in _MODELS
+            and list(below.layers) == self._layers
+            and type(below.embed_tokens) is nn.Embedding
+            and type(below.norm) is type(self._layers[0].input_layernorm)
+            and not any(m._forward_hooks or m._forward_pre_hooks for m in below.modules())
+        ):
+            self._model = below
 
     def pack(self) -> None:
         """Copies the weights; layers go the other way from here on."""
         for layer in self._layers:
             dtype = self._dtype or next(layer.parameters()).dtype
-            layer.forward = FastBlock(layer, dtype).forward
+            self._blocks.append(FastBlock(layer, dtype))
+            layer.forward = self._blocks[-1].forward
+
+    def states(self, input_ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor | None:
+        """What :func:`lydite.model.attention.hidden_states` gives, without the calls around the
+        layers; None where the model is more than an embedding, layers of a known kind and a norm,
+        or weights are not packed.
+        """
+        if self._model is None or not self._blocks:
+            return None
+        x = torch.nn.functional.embedding(input_ids, self._model.embed_tokens.weight)[None]
+        rotation = self._model.rotary_emb(x, position_ids=position_ids[None])
+        for block in self._blocks:
+            x = block.forward(x, rotation, layout)
+        return _rms(x[0], self._model.norm)
 
     def close(self) -> None:
         """Gives the layers their own forward back and lets go of the copies."""
         for layer in self._layers:
             vars(layer).pop("forward", None)
+        self._blocks = []

@@ -192,6 +192,67 @@ class Sharing:
         )
 
 
+class OwnLayout:
+    """Attention of one new token in each of ``R`` rows where no prompt is shared: a row goes on
+    where its prompt ends, in the prompts' arena, and all that it looks at is one piece.
+
+    Implements :class:`lydite.ops.layout.Layout`. ``written`` (``[R]``) is how many tokens each row
+    holds, prompt included: the new one takes that column. ``longest`` and ``uniform`` say of it,
+    on the host, its maximum and whether all are equal.
+    """
+
+    def __init__(self, arena: Arena, written: Tensor, longest: int, uniform: bool) -> None:
+        self._arena = arena
+        self._rows = len(written)
+        self._columns = longest + 1
+        self._column: int | None = longest if uniform else None
+        _, heads, columns, _ = arena.keys(0).shape
+        self._heads = heads
+        places = torch.arange(self._rows * heads, device=written.device) * columns
+        self._places = places + written.repeat_interleave(heads)
+        self._hidden: Tensor | None = None
+        if not uniform:
+            past = torch.arange(self._columns, device=written.device) > written[:, None]
+            self._hidden = past.repeat_interleave(heads, dim=0)[:, None]
+        self._bias: Tensor | None = None
+
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
+        """See :class:`lydite.ops.layout.Layout`. Softmax in float32 or wider."""
+        heads, kv_heads, dim = query.shape[1], self._heads, query.shape[3]
+        keys, values = (
+            _written(whole, new[0].transpose(0, 1), self._column, self._places, self._columns)
+            for whole, new in (
+                (self._arena.keys(layer), key),
+                (self._arena.values(layer), value),
+            )
+        )
+        q = (query[0].transpose(0, 1) * scaling).reshape(-1, heads // kv_heads, dim)
+        scores = torch.bmm(q, keys.transpose(1, 2))
+        if self._hidden is not None:
+            if self._bias is None:
+                self._bias = q.new_zeros(self._hidden.shape)
+                self._bias.masked_fill_(self._hidden, float("-inf"))
+            scores += self._bias
+        p = scores.softmax(2, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+        return torch.bmm(p, values).view(1, self._rows, heads, dim)
+
+
+def _written(
+    whole: Tensor, new: Tensor, column: int | None, places: Tensor, columns: int
+) -> Tensor:
+    """Stores ``[R, h, D]`` in ``whole`` ``[rows, h, columns, D]``, all in one column or each head
+    in its place, and returns all that the rows hold, as ``[R · h, columns, D]``.
+    """
+    rows = len(new)
+    if column is not None:
+        whole[:rows, :, column] = new
+    else:
+        whole.flatten(0, 2).index_copy_(0, places, new.flatten(0, 1))
+    return whole[:rows, :, :columns].flatten(0, 1)
+
+
 class DecodeLayout:
     """Attention of one new token in each of ``R`` rows to its prompt and to what the row has
     generated.
@@ -259,16 +320,12 @@ class DecodeLayout:
 
     def _write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Stores ``[R, h, D]`` and returns all that the rows hold, as ``[R · h, Lc, D]``."""
-        rows = len(self._written)
-        views = []
         arena = self._cache.completions
-        for whole, new in ((arena.keys(layer), key), (arena.values(layer), value)):
-            if self._column is not None:
-                whole[:rows, :, self._column] = new
-            else:
-                whole.flatten(0, 2).index_copy_(0, self._places, new.flatten(0, 1))
-            views.append(whole[:rows, :, : self._columns].flatten(0, 1))
-        return views[0], views[1]
+        keys, values = (
+            _written(whole, new, self._column, self._places, self._columns)
+            for whole, new in ((arena.keys(layer), key), (arena.values(layer), value))
+        )
+        return keys, values
 
     def _to_grid(self, x: Tensor) -> Tensor:
         """Rows ``[R, h, repeat, n]`` to matrices ``[slots · h, width · repeat, n]``, one for each

@@ -52,6 +52,9 @@ class PackedWeight:
         joined = weights[0] if len(weights) == 1 else torch.cat(list(weights))
         self.elements = joined.numel()
         self._dtype = dtype
+        # Of one weight this is no copy; of several it is small where few rows are small work.
+        few = self.elements < LEAST_WORK and joined.dtype == dtype
+        self._plain = joined if few else None
         self._weight = torch.ops.mkldnn._reorder_linear_weight(joined.to(dtype), _PACK_ROWS)
         self._bias: Tensor | None = None
         if any(bias is not None for bias in biases):
@@ -63,6 +66,8 @@ class PackedWeight:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = len(x)
+        if self._plain is not None and rows * self.elements < LEAST_WORK and x.dtype == self._dtype:
+            return nn.functional.linear(x, self._plain, self._bias)
         padded = padded_rows(rows)
         inside = x if x.dtype == self._dtype else x.to(self._dtype)
         if padded > rows:

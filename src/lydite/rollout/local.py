@@ -21,7 +21,15 @@ from lydite.model.attention import hidden_states
 from lydite.model.blocks import FastBlocks
 from lydite.model.policy import Policy
 from lydite.model.probe import key_heads
-from lydite.ops.decode import DecodeLayout, KeyValueCache, KeyValueShape, PrefillLayout, Sharing
+from lydite.ops.decode import (
+    DecodeLayout,
+    KeyValueCache,
+    KeyValueShape,
+    OwnLayout,
+    PrefillLayout,
+    Sharing,
+)
+from lydite.ops.layout import Layout
 from lydite.ops.packed import PackedProducts
 from lydite.rollout.engine import (
     PACK_AFTER,
@@ -38,6 +46,9 @@ from lydite.rollout.rows import Ended, Rows
 from lydite.rollout.stopping import Stopping
 from lydite.types import Completion, OnCompletion, Request
 
+OWN_ROWS = True
+"""Whether rows whose prompt nobody shares go on in its place in the cache: one attention, not two.
+"""
 _KEEP_BYTES = 256 << 20
 """A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
 
@@ -135,6 +146,10 @@ class _Wave:
         self._cache = cache
         self._longest = max(request.params.max_tokens for request in requests)
         self._longest_prompt = max(len(request.prompt_ids) for request in requests)
+        # Where no prompt is shared, row and slot are one: a row goes on in its prompt's slot.
+        self._own = OWN_ROWS and all(len(slot.waiting) == 1 for slot in self._queue)
+        self._columns = self._longest_prompt
+        self._most_columns = self._longest_prompt + self._longest * self._own
         self._capacity = self._row_limit(requests, cache.shape)
         stops = {request.params.stop for request in requests}
         stopping = Stopping(policy.tokenizer, policy.stop_ids, stops, self._head.vocabulary)
@@ -219,7 +234,7 @@ class _Wave:
         """Runs prompts through the model, packed, into new slots of the cache."""
         first, lengths = len(self._slots), [len(slot.prompt) for slot in taken]
         arena = self._cache.prompts
-        arena.reserve(first + len(taken), max(lengths), self._longest_prompt)
+        arena.reserve(first + len(taken), max(lengths), self._most_columns)
         ids = np.concatenate([np.asarray(slot.prompt, dtype=np.int64) for slot in taken])
         positions = np.concatenate([np.arange(length) for length in lengths])
         layout = PrefillLayout(arena, first, lengths, self._device)
@@ -255,7 +270,7 @@ class _Wave:
         for end in ended:
             self._slots[self.rows.slot[end.row]].rows -= 1
         sources, targets = self.rows.drop(ended)
-        if sources:
+        if sources and not self._own:
             columns = (
                 int(self.rows.count[targets].max()) - 1
             )  # the last token is not in the cache yet
@@ -273,6 +288,7 @@ class _Wave:
         sources = [index for index in range(left, len(self._slots)) if index not in done]
         if sources:
             columns = max(len(self._slots[index].prompt) for index in sources)
+            columns = self._columns if self._own else columns
             self._cache.prompts.move(self._index(sources), self._index(targets), columns)
             renamed = np.arange(len(self._slots))
             renamed[sources] = targets
@@ -293,16 +309,33 @@ class _Wave:
                 self._blocks.pack()
             self._head.pack(self._dtype)
         rows = self.rows
+        layout = self._own_layout() if self._own else self._shared_layout()
+        if self._blocks is not None:
+            found = self._blocks.states(rows.tokens, rows.positions, layout)
+            if found is not None:
+                return found
+        return hidden_states(self._policy.model, rows.tokens, rows.positions, layout)
+
+    def _own_layout(self) -> Layout:
+        """Of rows that stand in their prompts' slots."""
+        rows = self.rows
+        lengths = np.array([len(slot.prompt) for slot in self._slots])
+        held = lengths + rows.count[: rows.live] - 1
+        longest = int(held.max())
+        self._columns = longest + 1
+        arena = self._cache.prompts
+        arena.reserve(rows.live, self._columns, self._most_columns)
+        return OwnLayout(arena, rows.positions, longest, longest == int(held.min()))
+
+    def _shared_layout(self) -> Layout:
+        rows = self.rows
         if self._sharing is None:
             lengths = np.array([len(slot.prompt) for slot in self._slots])
             self._sharing = Sharing.of(rows.slot[: rows.live], lengths, self._device)
         counts = rows.count[: rows.live]
         longest, shortest = int(counts.max()) - 1, int(counts.min()) - 1
         self._cache.completions.reserve(self._capacity, longest + 1, self._longest)
-        layout = DecodeLayout(
-            self._cache, self._sharing, rows.written, longest, longest == shortest
-        )
-        return hidden_states(self._policy.model, rows.tokens, rows.positions, layout)
+        return DecodeLayout(self._cache, self._sharing, rows.written, longest, longest == shortest)
 
     def _index(self, rows: Sequence[int]) -> Tensor:
         return torch.tensor(rows, dtype=torch.long, device=self._device)
