@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from small_runs import recipe, rl_stage, sft_stage, write
 
+from lydite.cluster.config import ClusterConfig
 from lydite.config import UserError
+from lydite.model.estimate import MemoryEstimate
 from lydite.pipeline.catalogue import find_recipe
+from lydite.pipeline.cluster_check import by_process
 from lydite.pipeline.dry_run import Check, Mark, check_recipe
 from lydite.pipeline.recipe import load_recipe
 
@@ -112,3 +115,36 @@ def test_the_recipe_that_ships_is_found_and_accepted(
     found = list(check_recipe(load_recipe(find_recipe(name)), tmp_path / "run"))
     assert [check.name for check in found if check.mark is Mark.FAILED] == []
     assert next(c for c in found if c.name == "cluster").lines[0] == "learner: 4 × 4 CPUs and 1 GPU"
+
+
+@pytest.mark.parametrize(
+    ("mode", "sharding", "gpus", "learner"),
+    [
+        ("separate", None, 1, 100 + 300 + 7),
+        ("separate", {}, 1, (100 + 300) // 4 + 40 + 7),
+        ("separate", {"data": 2}, 1, (100 + 300) // 2 + 40 + 7),
+        ("separate", {"tensor": 2}, 1, (100 + 300) // 4 + 20 + 7),
+        ("separate", {"offload": True}, 1, 40 + 7),
+        ("separate", {"offload": True}, 0, (100 + 300) // 4 + 40 + 7),
+        ("colocated", {}, 1, (100 + 300) // 4 + 40 + 100 + 9),
+    ],
+)
+def test_what_a_learner_rank_takes_in_shards(
+    mode: str, sharding: dict[str, Any] | None, gpus: int, learner: int
+) -> None:
+    found = MemoryEstimate(
+        parameters=0,
+        trainable=0,
+        weights=100,
+        gradients=100,
+        optimizer=100,
+        reference=100,
+        critic=0,
+        copies=0,
+        beside=0,
+        cache=9,
+        activations=7,
+        gathered=40,
+    )
+    cluster = ClusterConfig(mode=mode, learner={"ranks": 4, "gpus": gpus, "sharding": sharding})
+    assert by_process(found, cluster)[0] == learner

@@ -393,6 +393,20 @@ def test_estimate_counts_what_is_loaded(tmp_path: Path) -> None:
     assert local == estimate_memory(config(), Workload(10, 64))
 
 
+def test_what_a_sharded_model_has_whole_at_one_time() -> None:
+    tokens = load_policy(config()).model.config.vocab_size
+    root = tokens * 32 + 32
+    block = 4 * 32 * 32 + 3 * 32 * 48 + 2 * 32
+    whole = root + 2 * block
+    assert estimate_memory(config(), Workload(10, 64)).gathered == 4 * whole + 8 * block
+    half = estimate_memory(config(dtype="bfloat16"), Workload(10, 64))
+    assert half.gathered == 2 * whole + 6 * block
+    # Of each product of a block, two adapters of rank 2.
+    adapters = 2 * (4 * (32 + 32) + 3 * (32 + 48))
+    adapted = estimate_memory(config(lora={"rank": 2}), Workload(10, 64))
+    assert adapted.gathered == 4 * (whole + 2 * adapters) + 8 * adapters
+
+
 def test_prompting_renders_as_the_policy_does_without_weights() -> None:
     asked = config(context=50)
     policy, prompting = load_policy(asked), load_prompting(asked)

@@ -27,6 +27,7 @@ from lydite.model.loading import (
     shell,
     weight_dtype,
 )
+from lydite.model.shards import blocks_of
 from lydite.model.source import find_source
 from lydite.ops.head import CHUNK_ELEMENTS
 
@@ -71,7 +72,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Numbers of parameters, and bytes."""
+    """Numbers of parameters, and bytes. ``gathered`` is what a sharded model has whole at one time:
+    its root, two blocks, and the gradients of the larger of both, which are summed in float32.
+    """
 
     parameters: int
     trainable: int
@@ -84,6 +87,7 @@ class MemoryEstimate:
     beside: int
     cache: int
     activations: int
+    gathered: int
 
     @property
     def total(self) -> int:
@@ -153,7 +157,19 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing
         ),
+        gathered=_gathered(model, dtype.itemsize),
     )
+
+
+def _gathered(model: PreTrainedModel, size: int) -> int:
+    """``size`` is the bytes of a weight as it is computed with."""
+    blocks = [list(block.parameters()) for block in blocks_of(model)]
+    inside = {id(p) for block in blocks for p in block}
+    root = [p for p in model.parameters() if id(p) not in inside]
+    largest = max(blocks, key=lambda block: sum(p.numel() for p in block), default=[])
+    whole = sum(p.numel() for p in root) + 2 * sum(p.numel() for p in largest)
+    trained = (sum(p.numel() for p in part if p.requires_grad) for part in (root, largest))
+    return size * whole + (size + 4) * max(trained)
 
 
 def _adamw(size: int) -> int:

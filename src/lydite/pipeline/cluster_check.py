@@ -84,6 +84,9 @@ def _memory(recipe: Recipe, cluster: ClusterConfig, model: ModelConfig) -> Findi
         Workload(0, 0),
     )
     share = -(-work.cache_tokens // cluster.workers)
+    sharding = cluster.learner.sharding
+    if sharding is not None and sharding.recompute:
+        model = model.model_copy(update={"gradient_checkpointing": True})
     found = estimate_memory(model, replace(work, cache_tokens=share, copies=0), cluster.device)
     learner, rollout = by_process(found, cluster)
     gib = 2**30
@@ -105,7 +108,11 @@ def by_process(
     """Bytes of a learner rank, and by name those of a rollout worker where they are apart."""
     state = found.weights + found.gradients + found.optimizer + found.reference + found.critic
     if (sharding := cluster.learner.sharding) is not None:
-        state //= sharding.parts(cluster.learner.ranks)
+        kept = state // sharding.parts(cluster.learner.ranks)
+        apart = sharding.offload and cluster.device != "cpu"  # In the machine's own memory.
+        state = found.gathered // sharding.tensor + (0 if apart else kept)
     if cluster.mode == "colocated":
-        return state + max(found.cache, found.activations), ()
+        # One that has shards samples from whole weights beside them.
+        beside = 0 if sharding is None else found.weights
+        return state + beside + max(found.cache, found.activations), ()
     return state + found.activations, (("rollout", found.weights + found.cache),)
