@@ -210,6 +210,10 @@ def test_a_checkpoint_of_four_ranks_goes_on_on_two_and_on_one(found, name):
     assert [p.name for p in (found["folder"] / name).iterdir()] == ["step-000001"]
 
 
+def test_ranks_that_go_on_end_where_they_would_have_to_the_bit(found):
+    assert found["to the bit"]
+
+
 def test_a_checkpoint_that_a_rank_fails_at_leaves_the_one_before(found):
     assert found["failing"]["said"] == ["No space left on device"] * 2
     assert found["failing"]["left"] == ["step-000001"]
