@@ -2,10 +2,11 @@
 for the tests of the diagnosis: tests/watch/recorded/NAME, with the rollouts of the last steps.
 
     python benchmarks/diagnosis_runs.py --start runs/quickstart/stages/cold_start/model \
-        --trained runs/quickstart/model --base runs/quickstart/stages/base/model
+        --trained runs/quickstart/model --mixed runs/r1_tiny/stages/base/model
     python benchmarks/diagnosis_runs.py --only verifier_gamed answers_shorten …
 
-Each starts from a model of the quickstart and takes some tens of RL steps: about half a minute on
+Each starts from a model of the quickstart, or from the base of r1_tiny, whose steps are joined by
+English or Chinese words and which seldom tags its thinking, and takes some tens of RL steps: about half a minute on
 one core. The recorded files are what the tests read; running this again renews them.
 """
 
@@ -44,7 +45,7 @@ EXACT = {"kind": "exact", "answer": "tag", "thinking": "required"}
 
 @dataclass(frozen=True)
 class Made:
-    """A run: from which of the three models, and what differs from the healthy one. ``task`` are
+    """A run: from which of the three models (`start`, `trained`, `mixed`), and what differs from the healthy one. ``task`` are
     the kinds of problems, or problems written out.
     """
 
@@ -213,6 +214,16 @@ FAULTS: dict[str, Made] = {
         stage={**_lr(1e-3), "sampling": {"max_tokens": 64}, "steps": 60},
     ),
     "dominant_prompts": Made(task=_three_digits(60, easy=4), stage={"steps": 40}),
+    "language_mixing": Made(start="mixed", verifier={"kind": "exact", "answer": "auto"}),
+    "messy_output": Made(
+        start="mixed",
+        verifier={
+            "rewards": [
+                {"kind": "exact", "answer": "auto"},
+                {"kind": "format", "thinking": "required", "answer": "tag", "weight": 0.0},
+            ]
+        },
+    ),
     "no_improvement": Made(
         stage={**_lr(3e-6), "steps": 20},
         recipe={"tasks": {"heldout": {"generated": {"count": 30, "split": "heldout"}}}},
@@ -363,11 +374,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Faulty and healthy runs for the diagnosis.")
     parser.add_argument("--start", type=Path, required=True)
     parser.add_argument("--trained", type=Path, required=True)
-    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--mixed", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    models = {"start": given.start, "trained": given.trained, "base": given.base}
+    models = {"start": given.start, "trained": given.trained, "mixed": given.mixed}
     for name, made in {**FAULTS, **HEALTHY}.items():
         if given.only and name not in given.only:
             continue

@@ -14,6 +14,7 @@ from small_runs import recipe, rl_stage, sft_stage
 from lydite.config import validate
 from lydite.pipeline.recipe import Recipe
 from lydite.pipeline.runner import run_recipe
+from lydite.watch.diagnosis.foreign import read_log
 from lydite.watch.events import Evaluated, StepDone, read_events
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
@@ -115,3 +116,16 @@ def test_the_judge_of_held_out_answers_is_another_than_that_of_training(
     last = [e.metrics for e in measured if isinstance(e, StepDone) and e.stage == "rl"][-1]
     assert last["accuracy"] > 0
     assert [e.avg for e in measured if isinstance(e, Evaluated)][-1] < last["accuracy"]
+
+
+def test_a_run_that_reports_to_tensorboard_leaves_its_files(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    plain = recipe([sft_stage(steps=2)], tmp_path, report="tensorboard")
+    made = validate(Recipe, plain)
+    assert made.report == ("tensorboard",)
+    for _ in range(2):  # The second time nothing is left to do, and nothing is lost.
+        run_recipe(made, tmp_path / "run")
+        renamed = {"loss": "sft/loss", "accuracy": "sft/heldout/avg"}
+        (found,) = read_log(tmp_path / "run/tensorboard", renamed)
+        assert found.steps == (0, 1, 2) and len(found.values("loss")) == 2
+        assert len(found.values("accuracy")) == 2

@@ -21,8 +21,8 @@ HEALTHY = sorted(p.name for p in RECORDED.glob("healthy_*"))
 FAULTY = sorted(p.name for p in RECORDED.iterdir() if p.is_dir() and p.name not in HEALTHY)
 RULE_OF = {"tied_groups_easy": "tied_groups", "tied_groups_hard": "tied_groups",
            "tied_groups_verifier": "tied_groups"}  # fmt: skip
-LATER = ("overlong_prompts", "nothing_trained", "language_mixing", "messy_output", "much_clipped",
-         "loss_near_zero", "nothing_held_out")  # fmt: skip
+LATER = ("overlong_prompts", "nothing_trained", "much_clipped", "loss_near_zero",
+         "nothing_held_out")  # fmt: skip
 """Rules whose run is written out below: ours refuses or does not log what they see."""
 
 

@@ -102,15 +102,121 @@ def test_more_samples_are_advised_only_where_they_differ_and_are_more(temperatur
     assert ("greedy" in finding.remedy) == (not said)
 
 
-def test_a_course_that_does_not_move_is_a_guess_at_most() -> None:
-    """How far the weights move is not in a log, so that the rate is too low is not known."""
-    curves = stage(
-        {"optimizer": {"lr": 1e-6}},
+def still(**more):
+    return stage(
+        {"optimizer": {"lr": 1e-6}, **more.pop("settings", {})},
         entropy=[0.8, 0.81] * 10,
         accuracy=FLAT,
         lr=[1e-6] * 20,
         informative_groups=[0.6] * 20,
+        **more,
     )
-    finding = found(learning.RULES, "learning_rate_too_low", curves)
+
+
+def test_without_the_weights_movement_a_course_that_stands_is_a_guess_at_most():
+    finding = found(learning.RULES, "learning_rate_too_low", still())
     assert finding.confidence == "low"
     assert finding.overrides == ("stages.1.optimizer.lr=3e-06",)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "updates", "confidence"),
+    [
+        (1e-8, {}, "high"),  # 20 steps: 2e-7
+        (1e-5, {}, "low"),
+        (1e-4, {}, None),  # The weights did move, so something else stands still.
+        (1e-7, {"minibatches": 4, "epochs": 2}, "low"),  # 8 steps a rollout: 1.6e-5
+    ],
+)
+def test_how_far_the_weights_moved_decides(ratio, updates, confidence):
+    curves = still(update_ratio=[ratio] * 20, settings={"update": updates})
+    finding = found(learning.RULES, "learning_rate_too_low", curves)
+    assert (finding and finding.confidence) == confidence
+
+
+@pytest.mark.parametrize(("ratio", "confidence"), [(1e-3, "medium"), (0.05, "high")])
+def test_a_fall_after_steps_that_moved_the_weights_far_is_the_rates_for_sure(ratio, confidence):
+    rising_then_gone = [0.1 * n for n in range(1, 9)] + [0.0] * 12
+    curves = stage(accuracy=rising_then_gone, update_ratio=[ratio] * 20)
+    finding = found(learning.RULES, "learning_rate_too_high", curves)
+    assert finding.confidence == confidence
+    assert any("update_ratio" in line for line in finding.evidence)
+
+
+@pytest.mark.parametrize(
+    ("settings", "corrected", "overrides"),
+    [
+        ({"objective": "grpo"}, False, ("stages.1.objective=grpo+tis",)),
+        ({"objective": "grpo+tis"}, True, ("stages.1.objective=grpo+icepop",)),
+        ({"objective": ["grpo", "tis", "kl"]}, True, ("stages.1.objective=[grpo,kl,icepop]",)),
+        (
+            {"objective": {"preset": "grpo", "correction": "tis"}, "staleness": 4},
+            True,
+            ("stages.1.staleness=2", "stages.1.objective.correction=icepop"),
+        ),
+        ({"objective": "grpo+icepop"}, True, ()),
+    ],
+)
+def test_a_correction_that_is_on_is_not_advised_again(settings, corrected, overrides):
+    more = {"correction": [0.9] * 20} if corrected else {}
+    curves = stage(settings, kl_behaviour=[0.05] * 20, **more)
+    finding = found(learning.RULES, "sampler_mismatch", curves)
+    assert finding.overrides == overrides
+    assert ("on already" in finding.remedy) == corrected
+    assert ("lag up to 4" in finding.cause) == ("staleness" in settings)
+
+
+def test_corrections_that_are_advised_are_accepted():
+    from lydite.objective.objective import Objective
+
+    for spec in (
+        "grpo+icepop",
+        ["grpo", "kl", "icepop"],
+        {"preset": "grpo", "correction": "icepop"},
+    ):
+        assert Objective.parse(spec).correction.kind == "icepop"
+
+
+def measured(samples, spread):
+    """100 problems, half of them up by ``spread`` and half down."""
+    start = {str(n): 0.5 for n in range(100)}
+    end = {name: 0.5 + spread * (-1) ** int(name) for name in start}
+    events = [
+        Evaluated(task="t", step=step, avg=0.5, n=100, k=samples, scores=scores)
+        for step, scores in ((0, start), (20, end))
+    ]
+    recipe = {"evaluation": {"samples": samples, "sampling": {"temperature": 1.0}}}
+    return stage({}, recipe, {"t": tuple(events)})
+
+
+def test_how_many_more_samples_would_show_a_change():
+    """Gaps of ±1/4: their variance is 100/99·0.0625, less than 0.1458 = (0.25 + 0.1875)/3, which
+    two means of 4 samples have by themselves. For ±1% with t = 1.984 (99): 0.1458·4·1.984²/(100·
+    1e-4) = 229.6.
+    """
+    finding = found(progress.RULES, "no_improvement", measured(4, 0.25))
+    assert finding.overrides == ("evaluation.samples=230",)
+    assert "about 230 samples of each in place of 4" in finding.evidence[1]
+
+
+def test_where_problems_differ_too_much_no_number_of_samples_would():
+    """Gaps of ±1/2 with 64 samples: nearly all of it lies between problems."""
+    finding = found(progress.RULES, "no_improvement", measured(64, 0.5))
+    assert finding.overrides == () and "samples of each in place" not in finding.evidence[1]
+    assert "more samples of the same ones cannot tell" in finding.remedy
+    assert "about 9943 problems" in finding.evidence[1]
+
+
+def test_what_is_paid_less_often_than_it_is_right_is_hardly_gamed():
+    from lydite.watch.diagnosis import rewards
+
+    first = {str(n): 1.0 for n in range(100)}
+    last = {name: float(int(name) >= 30) for name in first}
+    events = tuple(
+        Evaluated(task="t", step=step, avg=avg, n=100, scores=scores)
+        for step, avg, scores in ((0, 0.85, first), (20, 0.7, last))
+    )
+    rising = [0.02 * n for n in range(20)]
+    for more, confidence in (([0.5 + r for r in rising], "high"), (rising, "low")):
+        curves = stage({}, {}, {"t": events}, reward=rising, accuracy=more)
+        assert found(rewards.RULES, "verifier_gamed", curves).confidence == confidence

@@ -34,6 +34,7 @@ from lydite.types import Problem
 from lydite.verify.describe import describe_rewards
 from lydite.verify.settings import VerifierConfig
 from lydite.verify.verifier import build
+from lydite.watch.trackers import check_installed
 
 SHOWN = 3
 OFFLINE = ("couldn't connect", "couldn't reach", "offline", "connection error", "max retries")
@@ -67,6 +68,8 @@ def check_recipe(recipe: Recipe, out: Path, redo: bool = False) -> Iterator[Chec
     yield _try("tasks", lambda: _named(recipe))
     if recipe.engine.kind == "vllm":
         yield _try("engine", _vllm)
+    if recipe.report:
+        yield _try("report", lambda: _reported(recipe))
     for stage in recipe.stages:
         yield from (_try(name, check) for name, check in stage.settings_checks())
     checks = list(cluster_checks(recipe))
@@ -147,6 +150,11 @@ def _standing(recipe: Recipe, out: Path, tasks: Mapping[str, TaskData], redo: bo
     done = [each.stage for each in found.stages if each.state == "done"]
     text = f"{', '.join(done) or 'nothing'} done already and skipped"
     return (f"{text}; {again}, and what is there is kept" if again else text), ()
+
+
+def _reported(recipe: Recipe) -> Finding:
+    check_installed(recipe.report)
+    return f"figures go to {', '.join(recipe.report)} too", ()
 
 
 def _named(recipe: Recipe) -> Finding:

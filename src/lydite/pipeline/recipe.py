@@ -30,6 +30,7 @@ from lydite.rollout.engine import EngineConfig
 from lydite.tasks.task import TaskConfig
 from lydite.verify.settings import reward_model_stages
 from lydite.verify.verifier import VerifierConfig
+from lydite.watch.trackers import TrackerName
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 
@@ -95,12 +96,22 @@ class Recipe(Config):
     )
     evaluation: EvalConfig = Field(EvalConfig(), description="Held-out evaluation.")
     checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="Checkpoints.")
+    report: tuple[TrackerName, ...] = Field(
+        (),
+        description="Where figures go beside `events.jsonl` while the run is on: `tensorboard` "
+        "(files in the run's folder `tensorboard`), `wandb`, `trackio`, `mlflow`; one or a list.",
+    )
     stages: tuple[AnyStage, ...] = Field(min_length=1, description="What is done, in order.")
     result: str | None = Field(
         None,
         description="Stage whose model becomes the folder `model` of the run; null: the last one "
         "that leaves a model.",
     )
+
+    @field_validator("report", mode="before")
+    @classmethod
+    def _listed(cls, report: Any) -> Any:
+        return (report,) if isinstance(report, str) else report
 
     @field_validator("stages", mode="before")
     @classmethod

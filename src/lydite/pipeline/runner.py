@@ -58,6 +58,7 @@ from lydite.watch.events import (
 from lydite.watch.files import write_atomic
 from lydite.watch.progress import RunProgress
 from lydite.watch.stages import report
+from lydite.watch.trackers import Tracking, open_trackers
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,11 @@ def run_recipe(
             diagnosis = LiveDiagnosis(log, recipe.model_dump(mode="json"), folder.path)
             log.subscribe(diagnosis, replay=True)
             diagnosis.begin()
+            settings = recipe.model_dump(mode="json")
+            trackers = open_trackers(recipe.report, folder.path, recipe.name, settings)
+            tracking = Tracking(log, trackers)
+            log.subscribe(tracking, replay=True)
+            tracking.begin()
             run = _Run(recipe, folder, tasks, log, given.verifier)
             try:
                 return run.execute(changed)
@@ -122,6 +128,7 @@ def run_recipe(
                 raise
             finally:
                 run.close()
+                tracking.close()
 
 
 def check_standing(

@@ -25,6 +25,8 @@ EXPLAINED_BY = {
     "nothing_trained": ("constant_reward", "tied_groups"),
     "no_improvement": ("verifier_gamed", "constant_reward", "tied_groups", "nothing_trained"),
     "identical_samples": ("entropy_collapse",),
+    "messy_output": ("learning_rate_too_high", "entropy_explosion"),
+    "language_mixing": ("learning_rate_too_high", "entropy_explosion"),
     "learning_rate_too_low": ("constant_reward", "tied_groups", "nothing_trained"),
 }
 """A finding that another one explains is not told beside it."""

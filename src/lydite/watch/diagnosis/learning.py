@@ -26,6 +26,13 @@ FEWEST_EFFECTIVE = 0.3
 SPIKE = 10.0
 LARGE_KL = 0.1
 MOST_GRADIENT = 10.0
+LARGE_STEP = 0.01
+"""Share of their size that one step may move the weights by and still be small."""
+STOOD_STILL = 1e-5
+MOVED = 1e-3
+"""Sums of ``update_ratio`` over a run: all of it is less than the least that can be seen, or more
+than a rate too low would give.
+"""
 MOST_CLIPPED = 0.3
 
 
@@ -39,6 +46,12 @@ def solved(curves: Curves) -> bool:
     found = curves.held_out
     # A plain reward function may count every answer as right; what is held out has its own judge.
     return (found[-1].avg if found else curves.end(accuracy(curves))) > CEILING
+
+
+STALE = (
+    "The weights that sample lag up to {lag} updates behind those that are trained, and each moves "
+    "them far; what the engine's kernels and dtype add is in the same figure."
+)
 
 
 def _zero_loss(curves: Curves) -> Seen | None:
@@ -81,12 +94,13 @@ def _rate_too_high(curves: Curves) -> Seen | None:
     norms = curves.values("grad_norm")
     wild = bool(norms) and max(norms) > MOST_GRADIENT * median(norms) and max(norms) > 1.0
     drift = max(curves.values("kl_old") or [0.0]) > LARGE_KL
+    leap = max(curves.values("update_ratio") or [0.0]) > LARGE_STEP
     if not fallen:
         return None
     evidence = [f"{name} was {best:.3g} around step {at} and is {windows[-1]:.3g} at the end"]
     evidence += [curves.spell("grad_norm")] if norms else []
-    evidence += [curves.spell("entropy")] if curves.has("entropy") else []
-    return Seen(tuple(evidence), confidence="high" if wild or drift else "medium")
+    evidence += [curves.spell(n) for n in ("update_ratio", "entropy") if curves.has(n)]
+    return Seen(tuple(evidence), confidence="high" if wild or drift or leap else "medium")
 
 
 def _rate_too_low(curves: Curves) -> Seen | None:
@@ -101,7 +115,20 @@ def _rate_too_low(curves: Curves) -> Seen | None:
     still = still and abs(entropy.mean) < 0.1 * max(1e-9, curves.start("entropy"))
     if not teaches or not still:
         return None
-    return Seen((curves.spell(name), curves.spell("entropy"), curves.spell("lr")))
+    evidence = curves.spell(name), curves.spell("entropy"), curves.spell("lr")
+    if not curves.has("update_ratio"):
+        return Seen(evidence)
+    moved_by = sum(curves.values("update_ratio")) * _steps_a_rollout(curves)
+    if moved_by > MOVED:
+        return None
+    told = f"all steps together moved the weights by {moved_by:.1g} of their size at most"
+    return Seen((*evidence, told), confidence="high" if moved_by < STOOD_STILL else None)
+
+
+def _steps_a_rollout(curves: Curves) -> int:
+    """``update_ratio`` is that of the last of them."""
+    update = curves.settings.get("update") or {}
+    return int(update.get("minibatches", 1)) * int(update.get("epochs", 1))
 
 
 def _collapse(curves: Curves) -> Seen | None:
@@ -177,7 +204,24 @@ def _mismatch(curves: Curves) -> Seen | None:
     evidence = [curves.spell("kl_behaviour")]
     evidence += [curves.spell("mismatch_ess")] if curves.has("mismatch_ess") else []
     bad = gap > LARGE_MISMATCH or effective < FEWEST_EFFECTIVE
-    return Seen(tuple(evidence), confidence="high" if bad else "medium")
+    confidence: Confidence = "high" if bad else "medium"
+    lag = curves.settings.get("staleness") or 0
+    cause = STALE.format(lag=lag) if lag else ""
+    if not curves.has("correction"):
+        return Seen(tuple(evidence), cause=cause, confidence=confidence)
+    return Seen(
+        (*evidence, curves.spell("correction")),
+        cause=cause,
+        remedy="A correction is on already: it bounds the harm and leaves the cause. "
+        + (
+            "Sample with newer weights, or drop what is far off instead of weighing it less"
+            if lag
+            else "Check that the engine has the newest weights, the same dtype and temperature; "
+            "until then drop what is far off instead of weighing it less"
+        ),
+        overrides=(*(["staleness=*0.5"] if lag else []), "objective=+icepop"),
+        confidence=confidence,
+    )
 
 
 def _clipped(curves: Curves) -> Seen | None:

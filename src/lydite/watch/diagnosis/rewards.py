@@ -66,6 +66,8 @@ def _told(
 ) -> Seen:
     mean, lo, hi = change
     last = curves.held_out[-1]
+    if curves.has("accuracy") and curves.end("accuracy") < last.avg:
+        confidence = "low"  # What is paid as right is rarer yet than what is right.
     return Seen(
         (
             curves.spell("reward"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +10,9 @@ from lydite.watch.diagnosis.curves import Curves
 from lydite.watch.samples import Sample
 
 Confidence = Literal["high", "medium", "low"]
+CORRECTIONS = frozenset({"tis", "mis", "icepop", "geometric_mask"})
+"""Patches of an objective of which one takes the place of another."""
+
 Severity = Literal["problem", "note"]
 """A note is nothing to mend: it answers what people ask."""
 
@@ -127,15 +130,21 @@ def _written(value: object) -> str:
 
 
 def _patched(objective: object, patch: str) -> tuple[str, str]:
-    """Setting and value that add a patch, all else of the objective kept."""
+    """Setting and value that add a patch, all else of the objective kept but what it replaces."""
+
+    def extended(given: Iterable[object]) -> list[str]:
+        kept = (str(name) for name in given if not {str(name), patch} <= CORRECTIONS)
+        return list(dict.fromkeys([*kept, patch]))
+
     if isinstance(objective, dict):
+        if patch in CORRECTIONS and "correction" in objective:
+            return "objective.correction", patch
         given = objective.get("patches") or ()
-        listed = given.split("+") if isinstance(given, str) else map(str, given)
-        return "objective.patches", _written(list(dict.fromkeys([*listed, patch])))
+        listed = given.split("+") if isinstance(given, str) else given
+        return "objective.patches", _written(extended(listed))
     if isinstance(objective, list | tuple):
-        return "objective", _written(list(dict.fromkeys([*map(str, objective), patch])))
-    names = str(objective).split("+")
-    return "objective", "+".join(dict.fromkeys([*names, patch]))
+        return "objective", _written(extended(objective))
+    return "objective", "+".join(extended(str(objective).split("+")))
 
 
 def _at(settings: object, key: str) -> object:
