@@ -45,8 +45,8 @@ EXACT = {"kind": "exact", "answer": "tag", "thinking": "required"}
 
 @dataclass(frozen=True)
 class Made:
-    """A run: from which of the three models (`start`, `trained`, `mixed`), and what differs from the healthy one. ``task`` are
-    the kinds of problems, or problems written out.
+    """A run: from which of the three models (`start`, `trained`, `mixed`), and what differs from the
+    healthy one. ``task`` are the kinds of problems, or problems written out.
     """
 
     start: str = "start"
