@@ -6,8 +6,9 @@ for the tests of the diagnosis: tests/watch/recorded/NAME, with the rollouts of 
     python benchmarks/diagnosis_runs.py --only verifier_gamed answers_shorten …
 
 Each starts from a model of the quickstart, or from the base of r1_tiny, whose steps are joined by
-English or Chinese words and which seldom tags its thinking, and takes some tens of RL steps: about half a minute on
-one core. The recorded files are what the tests read; running this again renews them.
+English or Chinese words and which seldom tags its thinking, and takes some tens of RL steps: about
+half a minute on one core. The recorded files are what the tests read; running this again renews
+them.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ EXACT = {"kind": "exact", "answer": "tag", "thinking": "required"}
 
 @dataclass(frozen=True)
 class Made:
-    """A run: from which of the three models (`start`, `trained`, `mixed`), and what differs from the
-    healthy one. ``task`` are the kinds of problems, or problems written out.
+    """A run: from which of the three models (`start`, `trained`, `mixed`), and what differs from
+    the healthy one. ``task`` are the kinds of problems, or problems written out.
     """
 
     start: str = "start"
