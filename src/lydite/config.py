@@ -8,12 +8,14 @@ what to do. The command line prints it and exits with 2. Imports without torch.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -38,8 +40,9 @@ C = TypeVar("C", bound=Config)
 def load_yaml(
     path: Path, overrides: Sequence[str] = (), list_key: str | None = None
 ) -> dict[str, Any]:
-    """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index),
-    interpolation resolved. With ``list_key`` a file that is a list comes back under that key.
+    """Reads a YAML file and applies ``key=value`` overrides (dotted keys; list items by index) and
+    those of files (``@FILE``: YAML, a dotted key a line), interpolation resolved. With ``list_key``
+    a file that is a list comes back under that key.
 
     Raises:
         UserError: the file is missing or not YAML, or an override is not ``key=value``.
@@ -48,7 +51,7 @@ def load_yaml(
         raise UserError(f"recipe: no file {path}; `lydite recipes` lists the ones that ship")
     try:
         tree = OmegaConf.load(path)
-        for override in overrides:
+        for override in _spelt_out(overrides):
             key, equals, _ = override.partition("=")
             if not equals or not key:
                 raise UserError(
@@ -85,6 +88,25 @@ def _refuse_missing(path: Path, tree: Any, key: str = "") -> None:
         tree = dict(enumerate(tree))
     for part, value in tree.items() if isinstance(tree, dict) else ():
         _refuse_missing(path, value, f"{key}.{part}" if key else str(part))
+
+
+def _spelt_out(overrides: Sequence[str]) -> Iterator[str]:
+    """Overrides with those of files in their place."""
+    for override in overrides:
+        if not override.startswith("@"):
+            yield override
+            continue
+        path = Path(override[1:])
+        if not path.is_file():
+            raise UserError(f"override {override!r}: no file {path}")
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise UserError(
+                f"override {override!r}: expected `dotted.key: value` lines, got "
+                f"{type(found).__name__}"
+            )
+        # A value in JSON is one in YAML, on one line.
+        yield from (f"{key}={json.dumps(value)}" for key, value in found.items())
 
 
 def _apply(tree: Any, override: str) -> None:

@@ -16,6 +16,7 @@ from lydite.cli.doctor import doctor
 from lydite.cli.evaluate import evaluate
 from lydite.cli.lineage import lineage
 from lydite.cli.objective import objective
+from lydite.cli.probe import probe
 from lydite.cli.recipes import recipes
 from lydite.cli.run import run
 from lydite.cli.serve import serve
@@ -50,8 +51,11 @@ class _Commands(TyperGroup):
             _say(f"{place}{error.strerror or error}")
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            run = ctx.invoked_subcommand == "run"
-            _say("stopped; the same command goes on from the last checkpoint" if run else "stopped")
+            goes_on = {
+                "run": "; the same command goes on from the last checkpoint",
+                "probe": "; the same command goes on, and samples nothing again",
+            }
+            _say(f"stopped{goes_on.get(ctx.invoked_subcommand, '')}")
             sys.exit(130)
 
 
@@ -85,6 +89,7 @@ def _options(
 
 
 app.command()(run)
+app.command()(probe)
 app.command("eval")(evaluate)
 app.command()(verify)
 app.command()(audit)
