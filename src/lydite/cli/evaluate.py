@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="Folder, hub id or .gguf file; `runs/NAME/model` after a run.")
+        str,
+        typer.Argument(
+            help="Folder, hub id or .gguf file; `runs/NAME/model` after a run. Or the address of "
+            "an OpenAI-compatible server, such as http://localhost:8000/v1."
+        ),
     ],
     tasks: Annotated[
         list[str] | None,
@@ -89,6 +93,22 @@ def evaluate(
         typer.Option("--output", "-o", help="Write every answer with its verdict here (.parquet)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Addresses the sampling noise.")] = 0,
+    served: Annotated[
+        str | None, typer.Option(help="Of a server: the model's name there. \\[default: its first]")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a server: folder or hub id with the model's tokenizer. Prompts are rendered "
+            "here and sent by token, as `lydite serve` wants them; without it messages are sent."
+        ),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(help="Of a server: environment variable with its key.")
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, help="Of a server: requests under way at once.")
+    ] = 16,
 ) -> None:
     """Measures a model on problems with known answers: avg@k with a 95% interval, by task and tag.
 
@@ -102,6 +122,8 @@ def evaluate(
     lydite eval runs/qwen3_tiny/model --recipe qwen3_tiny --tasks heldout --thinking both
 
     lydite eval runs/quickstart/model --recipe quickstart --budgets 4,8,16,none --png budgets.png
+
+    lydite eval http://localhost:8000/v1 --served my-model -t gsm8k_test.jsonl --marker '####'
     """
     from rich.console import Console
 
@@ -114,6 +136,7 @@ def evaluate(
         evaluate_model,
         load_measurement,
         modes_of,
+        remote_model,
         write_answers,
     )
     from lydite.tasks.task import TaskConfig
@@ -133,7 +156,14 @@ def evaluate(
     plan = plan.with_sampling(samples, temperature, max_tokens)
     if thinking:
         plan = replace(plan, modes=modes_of(thinking))
-    config = plan.model(ModelConfig(path=model))
+    remote = model.startswith(("http://", "https://"))
+    if not remote and (served or tokenizer or api_key_env):
+        raise UserError("MODEL: --served, --tokenizer and --api-key-env go with a server's address")
+    config = (
+        remote_model(model, served, tokenizer, api_key_env, concurrency)
+        if remote
+        else plan.model(ModelConfig(path=model))
+    )
     console = Console(highlight=False)
     if budgets is None:
         with _progress() as tell:

@@ -12,7 +12,7 @@ from rich.table import Table
 from lydite.config import UserError
 from lydite.model.loading import ModelConfig
 from lydite.model.thinking import CLOSE, OPEN
-from lydite.pipeline.evaluation import Measurement, evaluate_each, figures
+from lydite.pipeline.evaluation import Measurement, RemoteModel, evaluate_each, figures
 from lydite.rollout.engine import Progress
 from lydite.train.evaluate import Evaluation
 from lydite.train.scored import budget_metrics
@@ -66,7 +66,7 @@ def parse_budgets(text: str) -> list[int | None]:
 
 
 def evaluate_budgets(
-    model: ModelConfig,
+    model: ModelConfig | RemoteModel,
     plan: Measurement,
     budgets: Sequence[int | None],
     phrase: str | None,

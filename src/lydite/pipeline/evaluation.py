@@ -12,7 +12,7 @@ import torch
 from rich.table import Table
 
 from lydite.config import UserError, validate
-from lydite.model.loading import ModelConfig, load_policy
+from lydite.model.loading import ModelConfig, load_policy, load_prompting
 from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.catalogue import find_recipe
@@ -21,6 +21,7 @@ from lydite.pipeline.recipe import Recipe, load_recipe
 from lydite.rollout.budget import check_budgets
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.select import OwnEngine, engine_of
+from lydite.rollout.server_engine import UNKNOWN, ServerConfig, ServerEngine, first_served
 from lydite.tasks.switch import MODES, Mode
 from lydite.tasks.task import TaskConfig, TaskData, load_task
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
@@ -153,7 +154,7 @@ def modes_of(given: Sequence[str]) -> tuple[Mode, ...]:
 class _Watched:
     """An engine that tells how far it is."""
 
-    def __init__(self, engine: OwnEngine, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, engine: OwnEngine | ServerEngine, tell: Callable[[Progress], None]) -> None:
         self.version = engine.version
         self._engine = engine
         self._tell = tell
@@ -167,8 +168,38 @@ class _Watched:
         return self._engine.stream(requests, on_completion, self._tell)
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteModel:
+    """A model behind a server. ``tokenizer`` is where its tokenizer and chat template are; without,
+    the server is asked by messages. ``field`` is what a person calls its settings.
+    """
+
+    server: ServerConfig
+    tokenizer: ModelConfig | None = None
+    field: str = "MODEL"
+
+
+def remote_model(
+    url: str, served: str | None, tokenizer: str | None, key_env: str | None, concurrency: int
+) -> RemoteModel:
+    """A model behind a server as ``lydite eval`` is told of it; ``served`` may be left out where
+    the server lists what it has.
+
+    Raises:
+        UserError: the address is none, or the server lists nothing.
+    """
+    asked = {"seconds": 600, "concurrency": concurrency}
+    values = {"base_url": url, "api_key_env": key_env, "requests": asked}
+    server = validate(ServerConfig, {**values, "served": served or "?"}, "MODEL")
+    if served is None:
+        server = server.model_copy(update={"served": first_served(server, "--served")})
+    return RemoteModel(server, None if tokenizer is None else ModelConfig(path=tokenizer))
+
+
 def evaluate_model(
-    model: ModelConfig, plan: Measurement, on_progress: Callable[[str, Progress], None]
+    model: ModelConfig | RemoteModel,
+    plan: Measurement,
+    on_progress: Callable[[str, Progress], None],
 ) -> dict[str, Evaluation]:
     """Scores of a model by task name.
 
@@ -179,7 +210,7 @@ def evaluate_model(
 
 
 def evaluate_each(
-    model: ModelConfig,
+    model: ModelConfig | RemoteModel,
     plan: Measurement,
     settings: Sequence[SamplingParams],
     on_progress: Callable[[int, str, Progress], None],
@@ -193,20 +224,35 @@ def evaluate_each(
     """
     if plan.recipe is not None and plan.recipe.threads is not None:
         torch.set_num_threads(plan.recipe.threads)
-    policy = load_policy(model, plan.device, plan.seed)
-    settings_of = EngineConfig() if plan.recipe is None else plan.recipe.engine
-    engine = engine_of(policy, settings_of, plan.seed)
+    policy, engine = _loaded(model, plan)
     verifier = build(plan.verifier, [p for data in plan.tasks.values() for p in data.problems])
     try:
         plans = [replace(plan, params=params) for params in settings]
         for each in plans:
-            _check_budgets(each, policy)
+            if policy is not None:
+                _check_budgets(each, policy)
         return [
             _measured(each, policy, engine, verifier, partial(on_progress, number))
             for number, each in enumerate(plans)
         ]
     finally:
         verifier.close()
+
+
+def _loaded(
+    model: ModelConfig | RemoteModel, plan: Measurement
+) -> tuple[Policy | None, OwnEngine | ServerEngine]:
+    """What renders prompts, if that is done here, and what answers them."""
+    if isinstance(model, ModelConfig):
+        policy = load_policy(model, plan.device, plan.seed)
+        config = EngineConfig() if plan.recipe is None else plan.recipe.engine
+        return policy, engine_of(policy, config, plan.seed)
+    shown = None if model.tokenizer is None else load_prompting(plan.model(model.tokenizer))
+    if shown is None and plan.modes:
+        raise UserError("--thinking: the prompt is rendered by the server; give --tokenizer MODEL")
+    engine = ServerEngine(model.server, model.field, shown, plan.seed)
+    engine.check()
+    return shown, engine
 
 
 def _check_budgets(plan: Measurement, policy: Policy) -> None:
@@ -219,17 +265,21 @@ def _check_budgets(plan: Measurement, policy: Policy) -> None:
 
 def _measured(
     plan: Measurement,
-    policy: Policy,
-    engine: OwnEngine,
+    policy: Policy | None,
+    engine: OwnEngine | ServerEngine,
     verifier: Verifier,
     on_progress: Callable[[str, Progress], None],
 ) -> dict[str, Evaluation]:
     """Every task, in every mode."""
     found: dict[str, Evaluation] = {}
     for name, data in plan.tasks.items():
-        watched = _Watched(engine, partial(on_progress, name))
+        asked = engine.showing(data.problems) if isinstance(engine, ServerEngine) else engine
+        watched = _Watched(asked, partial(on_progress, name))
         measure = partial(_measure, plan, watched, verifier)
-        if plan.modes:
+        if policy is None:
+            prompts = [Prompt(p, (UNKNOWN,)) for p in data.problems]
+            found[name] = measure(name, prompts)
+        elif plan.modes:
             modes = evaluate_modes(name, data.problems, plan.modes, policy, measure)
             found |= {evaluation.task: evaluation for evaluation in modes}
         else:

@@ -51,6 +51,7 @@ class CompletionBody(Config):
     echo: bool = Field(default=False, description="Prompt before the completion.")
     logprobs: int | None = Field(default=None, ge=0, description="Log-probabilities of tokens.")
     prompt_logprobs: int | None = Field(default=None, ge=-1, description="Those of the prompt.")
+    return_token_ids: bool = Field(default=False, description="Numbers of sampled tokens.")
     add_special_tokens: bool = Field(default=True, description="Of the tokenizer, to a text.")
     stream: bool = Field(default=False, description="Not served.")
 
@@ -191,6 +192,8 @@ class Served:
             "finish_reason": completion.finish if completion else "length",
             "logprobs": None,
         }
+        if body.return_token_ids and completion is not None:
+            choice["token_ids"] = list(completion.token_ids)
         if body.logprobs is not None:
             rows: list[tuple[int, float | None]] = []
             if body.echo and found.logprobs is not None:
