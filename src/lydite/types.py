@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Literal, Protocol, runtime_checkable
 
 Role = Literal["system", "user", "assistant"]
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,9 @@ class Completion:
     compared with the learner's. ``loss_mask`` is 0 on tokens that the model did not sample, and
     their log-probability is 0: they were certain. ``text`` is decoded from ``token_ids``, special
     tokens other than the ending one kept. ``versions`` is the first and last policy version that
-    sampled it; ``thought`` is there where it had a thinking budget.
+    sampled it, and ``changes`` are those in between, as (token, version): from that token on, that
+    version; ``thought`` is there where it had a thinking budget. ``finish`` is ``abort`` where an
+    engine was interrupted: what there is so far, to be gone on with.
     """
 
     problem_id: str
@@ -140,11 +142,22 @@ class Completion:
     text: str
     versions: tuple[int, int] = (0, 0)
     thought: Thought | None = None
+    changes: tuple[tuple[int, int], ...] = ()
 
     @property
     def sampled(self) -> int:
         """Tokens that the model sampled: its length, whatever was injected."""
         return sum(self.loss_mask)
+
+    @property
+    def version_runs(self) -> list[tuple[int, int]]:
+        """(version, sampled tokens) of each stretch that one version sampled, in order."""
+        starts = [(0, self.versions[0]), *self.changes]
+        ends = [*(token for token, _ in self.changes), len(self.token_ids)]
+        return [
+            (version, sum(self.loss_mask[start:end]))
+            for (start, version), end in zip(starts, ends, strict=True)
+        ]
 
 
 class Outcome(StrEnum):
@@ -256,6 +269,18 @@ class StreamingEngine(Engine, Protocol):
     ) -> list[list[Completion]]:
         """As :meth:`Engine.generate`, which returns the same; ``on_completion`` hears of each
         before that.
+        """
+        ...
+
+
+@runtime_checkable
+class InterruptibleEngine(Engine, Protocol):
+    """An engine that hands over what it has when it is told to."""
+
+    def interrupt(self) -> None:
+        """The call under way in another thread, or else the next one, ends soon: completions that
+        have not ended are returned as they are, with finish ``abort``, some of them empty.
+        ``on_completion`` hears of none of these.
         """
         ...
 

@@ -109,7 +109,7 @@ class Tags:
     """The tags of a thought as a tokenizer reads and writes them."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._ids = {tag: self._encode(tag) for tag in (OPEN, CLOSE)}
         self._plans: dict[tuple[str | None, bool, bool, str], Plan] = {}
 
@@ -128,10 +128,10 @@ class Tags:
         own = self._ids[tag]
         if len(own) == 1 and own[0] in ids:
             return ids.index(own[0]) + 1
-        if tag not in decode(self._tokenizer, ids):
+        if tag not in decode(self.tokenizer, ids):
             return None
         return bisect_left(
-            range(len(ids) + 1), True, key=lambda n: tag in decode(self._tokenizer, ids[:n])
+            range(len(ids) + 1), True, key=lambda n: tag in decode(self.tokenizer, ids[:n])
         )
 
     def plan(self, request: Request) -> Plan:
@@ -143,7 +143,7 @@ class Tags:
         """
         budget = request.params.thinking
         assert budget is not None
-        shown = decode(self._tokenizer, request.prompt_ids[-_TAIL:])
+        shown = decode(self.tokenizer, request.prompt_ids[-_TAIL:])
         before = shown.rstrip()
         opened, closed = before.endswith(OPEN), before.endswith(CLOSE)
         space = shown[len(before) :] if opened else ""
@@ -169,7 +169,7 @@ class Tags:
         stand for it.
         """
         if must:
-            check_encodable(self._tokenizer, phrase, "budget_phrase")
+            check_encodable(self.tokenizer, phrase, "budget_phrase")
         ids = self._encode(phrase + CLOSE)
         if self._says(ids, phrase.strip()):
             return ids
@@ -186,11 +186,11 @@ class Tags:
         return self._ids[CLOSE]
 
     def _says(self, ids: Sequence[int], phrase: str) -> bool:
-        text = decode(self._tokenizer, ids)
-        return self._tokenizer.unk_token_id not in ids and phrase in text and CLOSE in text
+        text = decode(self.tokenizer, ids)
+        return self.tokenizer.unk_token_id not in ids and phrase in text and CLOSE in text
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _check_room(self, request: Request, plan: Plan) -> None:
         budget = request.params.thinking

@@ -53,6 +53,10 @@ class DetachedLocalEngine:
         assert not missing, f"trained weights that were not given: {sorted(missing)}"
         self.version = version
 
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`."""
+        self._engine.interrupt()
+
     def stop(self) -> None:
         """Ends a call that is under way, and those to come, by :class:`Stopped`."""
         self._stopped.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from lydite.ops.packed import LEAST_WORK, PackedWeight, can_pack
 from lydite.ops.sampling import address_key
 from lydite.rollout.budget import budget_of
 from lydite.rollout.vllm_config import VllmConfig
-from lydite.types import Engine, Request, SamplingParams
+from lydite.types import Completion, Engine, Request, SamplingParams
 
 PACK_AFTER = 32
 """Steps that repay the copy of the weights: it costs as much as it saves in about 30."""
@@ -184,6 +185,38 @@ def sampling_mode(policy: Policy) -> Iterator[None]:
         # Not `model.train()`: a module that was frozen in evaluation mode must stay there.
         for module in training:
             module.training = True
+
+
+class Interruption:
+    """Asked for in one thread, noticed in another: once, by the call under way or the next."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    def noticed(self) -> bool:
+        """Whether it was asked for since this was last true."""
+        if not self._asked.is_set():
+            return False
+        self._asked.clear()
+        return True
+
+
+def unbegun(request: Request, sample: int, version: int) -> Completion:
+    """What an interrupted engine hands over of a completion without a token."""
+    return Completion(
+        request.problem_id,
+        sample,
+        request.prompt_ids,
+        (),
+        (),
+        (),
+        "abort",
+        "",
+        (version, version),
+    )
 
 
 class Head:

@@ -36,11 +36,13 @@ from lydite.rollout.engine import (
     Draw,
     EngineConfig,
     Head,
+    Interruption,
     OnProgress,
     Progress,
     check_requests,
     draws_of,
     sampling_mode,
+    unbegun,
 )
 from lydite.rollout.rows import Ended, Rows
 from lydite.rollout.stopping import Stopping
@@ -66,6 +68,11 @@ class LocalEngine:
         self._config = config or EngineConfig()
         self._seed = seed
         self._kept: KeyValueCache | None = None
+        self._interruption = Interruption()
+
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`."""
+        self._interruption.ask()
 
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
@@ -96,6 +103,10 @@ class LocalEngine:
             finished = 0
             with closing(_Wave(self.policy, self._config, requests, self._seed, cache)) as wave:
                 while finished < total:
+                    if self._interruption.noticed():
+                        for index, completion in wave.hand_over(self.version):
+                            found[index].append(completion)
+                        break
                     for index, completion in wave.step((self.version, self.version)):
                         found[index].append(completion)
                         if on_completion is not None:
@@ -142,6 +153,7 @@ class _Wave:
         self._config = config
         self._device = torch.device(policy.device)
         self._head = Head(policy)
+        self._requests = requests
         self._queue = _prompts(requests, seed)
         self._cache = cache
         self._longest = max(request.params.max_tokens for request in requests)
@@ -194,6 +206,16 @@ class _Wave:
             found = self.rows.completions(ended, versions)
             self._retire(ended)
         self._hidden = self._decode() if self.rows.live else None
+        return found
+
+    def hand_over(self, version: int) -> list[tuple[int, Completion]]:
+        """Every completion that has not ended, as far as it is."""
+        rows = self.rows.unfinished()
+        found = self.rows.completions(rows, (version, version)) if rows else []
+        for slot in [*self._slots, *self._queue]:
+            for draw in slot.waiting:
+                request = self._requests[draw.request]
+                found.append((draw.request, unbegun(request, draw.sample, version)))
         return found
 
     def _refill(self) -> list[Tensor]:

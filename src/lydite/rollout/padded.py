@@ -19,11 +19,13 @@ from lydite.model.policy import Policy
 from lydite.rollout.engine import (
     Draw,
     EngineConfig,
+    Interruption,
     OnProgress,
     Progress,
     check_requests,
     draws_of,
     sampling_mode,
+    unbegun,
 )
 from lydite.rollout.rows import Rows
 from lydite.rollout.stopping import Stopping
@@ -38,6 +40,11 @@ class PaddedEngine:
         self.policy = policy
         self._config = config or EngineConfig()
         self._seed = seed
+        self._interruption = Interruption()
+
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`."""
+        self._interruption.ask()
 
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
@@ -69,11 +76,24 @@ class PaddedEngine:
         draws.sort(key=lambda draw: len(requests[draw.request].prompt_ids))
         found: list[list[Completion]] = [[] for _ in requests]
         finished = sampled = 0
+        interrupted = False
         versions = (self.version, self.version)
         with sampling_mode(self.policy):
             for start in range(0, len(draws), self._config.max_rows):
-                wave = _Wave(self.policy, requests, draws[start : start + self._config.max_rows])
+                part = draws[start : start + self._config.max_rows]
+                if interrupted:
+                    for draw in part:
+                        request = requests[draw.request]
+                        found[draw.request].append(unbegun(request, draw.sample, self.version))
+                    continue
+                wave = _Wave(self.policy, requests, part)
                 while wave.rows.live:
+                    interrupted = self._interruption.noticed()
+                    if interrupted:
+                        rows = wave.rows.unfinished()
+                        for index, completion in wave.rows.completions(rows, versions):
+                            found[index].append(completion)
+                        break
                     for index, completion in wave.step(versions):
                         found[index].append(completion)
                         if on_completion is not None:

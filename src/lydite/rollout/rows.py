@@ -12,7 +12,7 @@ from torch import Tensor
 from lydite.ops.sampling import RowSampling, draw, uniforms
 from lydite.rollout.budget_rows import RowBudgets
 from lydite.rollout.engine import Draw
-from lydite.rollout.stopping import STOP_TOKEN, Stopping
+from lydite.rollout.stopping import STOP_TOKEN, Stopping, stop_window
 from lydite.types import Completion, FinishReason, Request, SamplingParams
 
 _KEY, _COUNT, _PROMPT, _TOKEN = range(4)
@@ -141,7 +141,7 @@ class Rows:
         stop = self._params(row).stop
         if code and stop:
             end = int(self.count[row])
-            begin = max(0, end - self._stopping.window(stop))
+            begin = max(0, end - stop_window(stop))
             if self._budgets is not None:
                 begin = max(begin, self._budgets.resumed(row))
             tail = self._ids[row, begin:end].tolist()
@@ -202,6 +202,10 @@ class Rows:
             )
             found.append((origin.request, completion))
         return found
+
+    def unfinished(self) -> list[Ended]:
+        """Every row in flight, to be handed over as it is."""
+        return [Ended(row, "abort", by_token=False) for row in range(self.live)]
 
     def drop(self, ended: Sequence[Ended]) -> tuple[list[int], list[int]]:
         """Removes rows; the last live ones move into the holes. Returns the rows that moved and

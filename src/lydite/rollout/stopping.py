@@ -60,13 +60,6 @@ class Stopping:
             if "\ufffd" in piece or not last.isdisjoint(piece)
         ]
 
-    @staticmethod
-    def window(stop: Sequence[str]) -> int:
-        """Tokens at the end of a completion that are sure to hold a stop string that the last of
-        them completes.
-        """
-        return max(len(string.encode()) for string in stop) + _MARGIN
-
     def completed(self, stop: Sequence[str], tail: Sequence[int]) -> bool:
         """Whether the text of the last tokens holds one of the stop strings."""
         text = decode(self.tokenizer, tail)
@@ -75,6 +68,13 @@ class Stopping:
     def text(self, ids: Sequence[int]) -> str:
         """See :func:`text_of`."""
         return text_of(self.tokenizer, ids)
+
+
+def stop_window(stop: Sequence[str]) -> int:
+    """Tokens at the end of a completion that are sure to hold a stop string that the last of them
+    completes.
+    """
+    return max(len(string.encode()) for string in stop) + _MARGIN
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

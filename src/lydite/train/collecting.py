@@ -137,6 +137,43 @@ class Collector:
         retired, known = tuple(sampler.retired), sampler.state()
         return Place(sampler.cursor, retired, sampler.left, size, number, last, known)
 
+    @property
+    def verifier(self) -> Verifier:
+        """What scores the completions of the present phase."""
+        return self._phases[self._number].verifier
+
+    @property
+    def max_rounds(self) -> int:
+        """How often a step's number of groups is drawn, at most, to fill it."""
+        objective = self._objective
+        return objective.group_filter.max_rounds if objective.refills else 1
+
+    @property
+    def refills(self) -> bool:
+        """Whether groups that are left out are made up for by others."""
+        return self._objective.refills
+
+    def draw(self, count: int) -> list[Drawn]:
+        """The next problems; fewer where all are retired."""
+        return self._sampler.next(count)
+
+    def problem(self, name: str) -> Problem | None:
+        """The problem of the present phase that has this id, if it is drawn still."""
+        prompt = self._prompts.get(name)
+        return None if prompt is None or name in self._sampler.retired else prompt.problem
+
+    def why_left_out(self, scored: Scored) -> str | None:
+        """Why a step does not train on a group, in two words; ``None``: it does."""
+        kept = self._objective.keep_groups(scored.verified[None])[0]
+        return None if kept else why_idle(scored)
+
+    def check(self, scored: Sequence[Scored]) -> None:
+        """
+        Raises:
+            UserError: too many of their verdicts could not be decided.
+        """
+        check_failures([v for s in scored for v in s.group.verdicts], self._fail_rate)
+
     def _begin(self, number: int) -> None:
         """A phase, at the beginning of its problems."""
         self._number = number
@@ -156,7 +193,7 @@ class Collector:
             self._problems, self._seed, curriculum, size, cursor, retired, known
         )
 
-    def _advance(self, step: int) -> None:
+    def advance(self, step: int) -> None:
         """To the phase of a step. One whose problems are all solved is left early; one with the
         prompts of that before it goes on through them.
         """
@@ -176,29 +213,28 @@ class Collector:
             UserError: too many verdicts could not be decided, or whatever engine and verifier say.
         """
         clock = Clock()
-        self._advance(step)
+        self.advance(step)
         self._sampler.begin(step)
-        verifier = self._phases[self._number].verifier
-        objective, before = self._objective, self._sampler.left
+        verifier = self.verifier
+        before = self._sampler.left
 
         def draw_and_score(drawn: Sequence[Drawn]) -> list[Scored]:
             problems = [draw.problem for draw in drawn]
-            requests = [self._request(draw, step) for draw in drawn]
+            requests = [self.request(draw, step) for draw in drawn]
             self._render_ahead()
             found = sample_and_verify(self._engine, verifier, problems, requests, clock)
-            scored = self._score(problems, *found)
-            self._retire(scored)
-            self._learn(scored)
+            scored = self.score(problems, *found)
+            self.check(scored)
+            self.retire(scored)
+            self.learn(scored)
             return scored
 
         collected = collect(
             self._sampler,
             draw_and_score,
-            reject=lambda scored: (
-                None if objective.keep_groups(scored.verified[None])[0] else why_idle(scored)
-            ),
+            reject=self.why_left_out,
             wanted=self._config.prompts_per_step,
-            max_rounds=objective.group_filter.max_rounds if objective.refills else 1,
+            max_rounds=self.max_rounds,
         )
         figures = self._sampler.figures()
         version = self._engine.version
@@ -218,7 +254,7 @@ class Collector:
 
         threading.Thread(target=render, daemon=True, name="render").start()
 
-    def _retire(self, scored: Sequence[Scored]) -> None:
+    def retire(self, scored: Sequence[Scored]) -> None:
         """Draws the prompts that are solved no more, in this step either."""
         right = [[v.outcome is Outcome.CORRECT for v in s.group.verdicts] for s in scored]
         solved = self._objective.solved(torch.tensor(right)).tolist()
@@ -226,14 +262,15 @@ class Collector:
             s.group.problem.id for s, done in zip(scored, solved, strict=True) if done
         )
 
-    def _learn(self, scored: Sequence[Scored]) -> None:
+    def learn(self, scored: Sequence[Scored]) -> None:
         """Tells the sampler what became of the groups."""
         for each in scored:
             decided = [v for v in each.group.verdicts if v.reward is not None]
             right = sum(v.outcome is Outcome.CORRECT for v in decided)
             self._sampler.learn(each.group.problem.id, right, len(decided))
 
-    def _request(self, draw: Drawn, step: int) -> Request:
+    def request(self, draw: Drawn, step: int) -> Request:
+        """What is asked of an engine for a draw; it renders the prompt."""
         size = self._config.group_size
         prompt = self._prompts[draw.problem.id]
         return Request(
@@ -245,7 +282,7 @@ class Collector:
             first_sample=draw.epoch * size,
         )
 
-    def _score(
+    def score(
         self,
         problems: Sequence[Problem],
         completions: Sequence[Sequence[Completion]],
@@ -253,7 +290,6 @@ class Collector:
     ) -> list[Scored]:
         """Each problem's group, shaped."""
         groups = [Group(*parts) for parts in zip(problems, completions, verdicts, strict=True)]
-        check_failures([v for group in groups for v in group.verdicts], self._fail_rate)
         lengths = torch.tensor([[c.sampled for c in group.completions] for group in groups])
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
         shaped = self._objective.shape_rewards(verified, lengths, self._params.max_tokens)
