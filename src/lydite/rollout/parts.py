@@ -52,7 +52,8 @@ def calls_of(waiting: Sequence[Part]) -> list[list[Part]]:
     for part in waiting:
         last = calls[-1][-1] if calls else part
         alike = (last.index, last.until, last.tokens) == (part.index, part.until, part.tokens)
-        if calls and alike and not any(last.mask):
+        next_to_it = part.sample == last.sample + 1
+        if calls and alike and next_to_it and not any(last.mask):
             calls[-1].append(part)
         else:
             calls.append([part])

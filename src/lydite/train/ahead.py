@@ -96,6 +96,9 @@ class Ahead:
         self._engine.load_weights(weights.tensors.items(), weights.version)
         return self._collector.take(step)
 
+    def publish(self, version: int) -> None:
+        """They are taken over at the step that they are for."""
+
     def state_tensors(self) -> dict[str, Tensor]:
         """The weights that the rollouts to come are sampled with."""
         return {

@@ -96,6 +96,10 @@ class Rollouts(Protocol):
 
     def take(self, step: int) -> Rollout: ...
 
+    def publish(self, version: int) -> None:
+        """The policy has new weights, of this version."""
+        ...
+
     def state_tensors(self) -> dict[str, Tensor]: ...
 
     def state(self) -> dict[str, Any]: ...
@@ -136,6 +140,15 @@ class Collector:
         size = len(self._phases[number].prompts)
         retired, known = tuple(sampler.retired), sampler.state()
         return Place(sampler.cursor, retired, sampler.left, size, number, last, known)
+
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """Those of the present phase."""
+        return self._phases[self._number].prompts
+
+    def figures(self) -> dict[str, float]:
+        """What there is to log of how the present step's problems were drawn."""
+        return self._sampler.figures()
 
     @property
     def verifier(self) -> Verifier:
@@ -205,6 +218,7 @@ class Collector:
                 self._number += 1
             else:
                 self._begin(self._number + 1)
+        self._sampler.begin(step)
 
     def take(self, step: int) -> Rollout:
         """Samples groups until enough of them teach, or once without dynamic sampling.
@@ -214,7 +228,6 @@ class Collector:
         """
         clock = Clock()
         self.advance(step)
-        self._sampler.begin(step)
         verifier = self.verifier
         before = self._sampler.left
 
@@ -236,9 +249,8 @@ class Collector:
             wanted=self._config.prompts_per_step,
             max_rounds=self.max_rounds,
         )
-        figures = self._sampler.figures()
         version = self._engine.version
-        return Rollout(collected, before, self.place, clock.seconds, version, figures)
+        return Rollout(collected, before, self.place, clock.seconds, version, self.figures())
 
     def _render_ahead(self) -> None:
         """Has the prompts of the next round rendered while this one is sampled."""
@@ -294,6 +306,9 @@ class Collector:
         verified = torch.tensor([group.rewards for group in groups], dtype=torch.float64)
         shaped = self._objective.shape_rewards(verified, lengths, self._params.max_tokens)
         return [Scored(*parts) for parts in zip(groups, verified, shaped, strict=True)]
+
+    def publish(self, version: int) -> None:
+        """What samples has them already."""
 
     def state_tensors(self) -> dict[str, Tensor]:
         """None: it holds no weights."""

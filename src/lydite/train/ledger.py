@@ -1,5 +1,5 @@
-"""What becomes of every group that is drawn, and which groups a step may take so that none grows too
-old.
+"""What becomes of every group that is drawn, and which of them a step may take so that none grows
+too old.
 
 Pure bookkeeping, without threads: :mod:`lydite.train.flight` keeps it under its lock. A draw is a
 problem and the epoch that drew it. It is open until it is settled, once: trained on, rejected (its

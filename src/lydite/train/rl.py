@@ -15,17 +15,19 @@ import torch
 from torch import Tensor
 
 from lydite.objective.objective import Objective
+from lydite.rollout.budget import Tags
 from lydite.rollout.sampler import Collected
 from lydite.train import advice
 from lydite.train.ahead import Ahead, DetachedEngine
 from lydite.train.clock import Clock
 from lydite.train.collecting import STEPS_APART, Collector, Phase, Rollouts
 from lydite.train.evaluate import Prompt
+from lydite.train.flight import Flight
 from lydite.train.learner import LearnerLike
 from lydite.train.loop import StepResult, addressed_dropout
 from lydite.train.readability import Form, rollout_readability
 from lydite.train.rl_config import RLConfig
-from lydite.train.scored import Scored, reward_metrics, reward_parts
+from lydite.train.scored import Scored, reward_metrics, reward_parts, staleness_metrics
 from lydite.types import (
     Engine,
     TrainBatch,
@@ -58,8 +60,9 @@ class RLParts:
     stops; ``weights`` are those of a reward's parts, by name, 1 where a name is missing;
     ``flops`` are what a token costs the engine (0: unknown). ``ahead`` samples in the engine's
     place where the stage's settings allow it to be stale. ``sync`` has an engine with weights of
-    its own take over the learner's, as a version; None: they share them. ``form`` is what a
-    readable completion is, to be measured.
+    its own take over the learner's, as a version; None: they share them. ``in_flight``
+    reads the tags of thoughts where the stage is asynchronous. ``form`` is what a readable
+    completion is, to be measured.
     """
 
     engine: Engine
@@ -72,6 +75,7 @@ class RLParts:
     flops: float = 0.0
     ahead: DetachedEngine | None = None
     sync: Callable[[int], None] | None = None
+    in_flight: Tags | None = None
     form: Form = field(default_factory=Form)
 
 
@@ -102,6 +106,7 @@ class RLTrainer:
         self.config = config
         self.total = config.steps
         self._parts = parts
+        self._run_seed = seed
         self._seed = seed + earlier
         self._phases = [Phase(0, prompts, parts.verifier, parts.weights), *later]
         self._rollouts = self._rollouts_from(earlier * STEPS_APART)
@@ -116,7 +121,10 @@ class RLTrainer:
         )
         if ahead is None:
             return collector
-        return Ahead(collector, (parts.engine, ahead), self.config.staleness, self.total)
+        engines = parts.engine, ahead
+        if parts.in_flight is not None:
+            return Flight(self.config, collector, engines, parts.in_flight, self._run_seed)
+        return Ahead(collector, engines, self.config.staleness, self.total)
 
     @property
     def finished(self) -> bool:
@@ -144,7 +152,10 @@ class RLTrainer:
         place = rollout.place
         signal = self._signal(collected.groups, self._phases[place.phase].weights)
         batch = self._batch(collected.groups, signal)
-        stale = {"staleness": float(self._parts.engine.version - rollout.version)}
+        version = self._parts.engine.version
+        stale = staleness_metrics(
+            [c for scored in collected.groups for c in scored.group.completions], version
+        )
         trained: dict[str, float] = {}
         told: dict[str, float] = {}
         if batch.groups:
@@ -160,7 +171,7 @@ class RLTrainer:
             with clock("update"), addressed_dropout(self._seed, step):
                 trained = self._parts.learner.update(batch, objective, (step, self.total))
             trained = {**judged, **trained}
-            self._publish(self._parts.engine.version + 1, clock)
+            self._publish(version + 1, clock)
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
         problems = rollout.before, place.left, place.size
         retires = objective.group_filter.retire_at is not None
@@ -188,7 +199,7 @@ class RLTrainer:
         }
         return StepResult(
             metrics,
-            self._rows(collected, signal, step + 1),
+            self._rows(collected, signal, step + 1, version),
             [
                 *(advice.of_stage(objective, self.config) if step == 0 else ()),
                 *advice.of_groups(objective, self.config, collected, len(batch.groups)),
@@ -198,10 +209,14 @@ class RLTrainer:
 
     def _publish(self, version: int, clock: Clock) -> None:
         """What samples has the learner's weights from here on, and calls them this version."""
-        if self._parts.sync is not None:
-            with clock("sync"):
+        if self._parts.sync is None and self._parts.in_flight is None:
+            self._parts.engine.version = version
+            return
+        with clock("sync"):
+            if self._parts.sync is not None:
                 self._parts.sync(version)
-        self._parts.engine.version = version
+            self._parts.engine.version = version
+            self._rollouts.publish(version)
 
     def _flops(self, seen: Sequence[Scored], *told: Mapping[str, float]) -> dict[str, float]:
         """Of the step: sampling, what the guide did, and the update."""
@@ -220,17 +235,22 @@ class RLTrainer:
             "entropy_coefficient": self._coefficient,
         }
 
-    def _rows(self, collected: Collected[Scored], signal: _Signal, step: int) -> list[Sample]:
-        """Every rollout of the step; those of groups that were left out have no advantage."""
+    def _rows(
+        self, collected: Collected[Scored], signal: _Signal, step: int, version: int
+    ) -> list[Sample]:
+        """Every rollout of the step; those of groups that were left out have no advantage.
+        ``version`` is the policy's that trained on it.
+        """
         trained = {
             id(scored): values
             for scored, values in zip(collected.groups, signal.advantages.tolist(), strict=True)
         }
         nothing = [float("nan")] * self.config.group_size
+        now = version if self.config.staleness else None
         return [
             row
             for scored in collected.seen
-            for row in samples_of(scored.group, trained.get(id(scored), nothing), step)
+            for row in samples_of(scored.group, trained.get(id(scored), nothing), step, now=now)
         ]
 
     def _signal(self, kept: Sequence[Scored], given: Mapping[str, float]) -> _Signal:

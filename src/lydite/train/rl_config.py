@@ -46,6 +46,19 @@ class RLConfig(Config):
         "steps in between; takes memory for N + 2 more copies of the trained weights. Give the "
         "objective a `correction`, such as `+tis`.",
     )
+    asynchronous: bool = Field(
+        False,
+        description="Keeps groups in flight instead: a step takes those that are complete, and new "
+        "weights are taken amid completions, of which no token may lag behind more than "
+        "`staleness` updates. No group waits for the longest of another; two runs are not the "
+        "same. Takes memory for three more copies of the trained weights.",
+    )
+    patience: float = Field(
+        3600.0,
+        gt=0,
+        description="Seconds without a completion or a verdict after which an asynchronous stage "
+        "stops and says what it waits for.",
+    )
     curriculum: CurriculumConfig | None = Field(
         None,
         description="Draws problems by the chance that they teach, `{}` with its defaults. Null: "
@@ -70,6 +83,11 @@ class RLConfig(Config):
                 "sampling.temperature: 0 draws the same completion every time, which teaches "
                 "nothing; give a number above 0, 1 as a rule"
             )
+        if self.asynchronous and not self.staleness:
+            raise ValueError(
+                "asynchronous: needs staleness of 1 or more, the updates that a token may lag "
+                "behind; 2 is a good start"
+            )
         objective = self.build_objective()
         if self.critic is not None and not objective.needs_values:
             raise ValueError(
@@ -91,6 +109,8 @@ class RLConfig(Config):
     @property
     def copies(self) -> int:
         """Of the trained weights, for sampling beside training: what samples, and what it will."""
+        if self.asynchronous:  # what samples, what it takes next, and what is being taken
+            return 3
         return self.staleness + 2 if self.staleness else 0
 
     @property

@@ -125,6 +125,22 @@ def reward_metrics(scored: Sequence[Scored]) -> dict[str, float]:
     return found
 
 
+def staleness_metrics(completions: Sequence[Completion], version: int) -> dict[str, float]:
+    """How many updates behind ``version`` the sampled tokens are, on the mean (``staleness``) and
+    at most (``staleness_max``), and the share of completions that more than one version sampled
+    (``resumed``).
+    """
+    runs = [run for c in completions for run in c.version_runs if run[1]]
+    tokens = sum(count for _, count in runs)
+    if not tokens:
+        return {}
+    return {
+        "staleness": sum((version - then) * count for then, count in runs) / tokens,
+        "staleness_max": float(max(version - then for then, _ in runs)),
+        "resumed": _mean([float(bool(c.changes)) for c in completions]),
+    }
+
+
 def budget_metrics(completions: Sequence[Completion]) -> dict[str, float]:
     """What completions made of their thinking budgets, empty where none had one: the share whose
     thought was ended by force (``budget_hits``), and means per completion of the budget

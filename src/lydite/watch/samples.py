@@ -26,6 +26,8 @@ class Sample:
     decide; where each token has its own, ``advantage`` is their mean. ``tokens`` counts those that
     the model sampled; ``parts`` are the rewards that were combined, by name. ``budget`` and
     ``thought`` are tokens, where there was a thinking budget; ``cut``: it ended the thought.
+    ``staleness`` and ``staleness_max`` are updates between the versions that sampled its tokens and
+    the one that trained on it, where sampling runs beside training.
     """
 
     step: int
@@ -46,13 +48,20 @@ class Sample:
     budget: int | None = None
     thought: int | None = None
     cut: bool = False
+    staleness: float | None = None
+    staleness_max: int | None = None
 
 
 def samples_of(
-    group: Group, advantages: Sequence[float], step: int, prompt: str | None = None
+    group: Group,
+    advantages: Sequence[float],
+    step: int,
+    prompt: str | None = None,
+    now: int | None = None,
 ) -> list[Sample]:
     """One row per completion of ``group``. ``advantages`` is ``[G]``, NaN where excluded;
-    ``prompt`` is the text as the model saw it, or else the messages, one after another.
+    ``prompt`` is the text as the model saw it, or else the messages, one after another; ``now`` is
+    the policy version that trains on it, where sampling may lag behind.
     """
     shown = plain_prompt(group.problem) if prompt is None else prompt
     return [
@@ -73,6 +82,7 @@ def samples_of(
             detail=verdict.detail,
             parts=dict(verdict.parts),
             **_thought(completion),
+            **_staleness(completion, now),
         )
         for completion, verdict, advantage in zip(
             group.completions, group.verdicts, advantages, strict=True
@@ -85,6 +95,16 @@ def _thought(completion: Completion) -> dict[str, Any]:
     if thought is None:
         return {}
     return {"budget": thought.budget, "thought": thought.tokens, "cut": thought.cut}
+
+
+def _staleness(completion: Completion, now: int | None) -> dict[str, Any]:
+    runs = [(version, count) for version, count in completion.version_runs if count]
+    if now is None or not runs:
+        return {}
+    return {
+        "staleness": sum((now - then) * count for then, count in runs) / completion.sampled,
+        "staleness_max": max(now - then for then, _ in runs),
+    }
 
 
 def plain_prompt(problem: Problem) -> str:
@@ -162,6 +182,8 @@ _TYPES = {
     "cut": "bool",
     "reward": "double",
     "advantage": "double",
+    "staleness": "double",
+    "staleness_max": "int64",
 }
 
 
