@@ -1,13 +1,7 @@
-"""Groups in flight: what is trained on, how old it is, and that no draw is lost or trained twice."""
+"""Groups in flight: what is trained on, how old it is, that no draw is lost or trained twice."""
 
-import threading
-import time
-
-import pytest
-import torch
 from test_ahead import Parity, equal, weights_of
 
-from lydite.config import UserError
 from lydite.rollout.budget import Tags
 from lydite.rollout.detached import DetachedLocalEngine
 from lydite.rollout.select import local_engine
