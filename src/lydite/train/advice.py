@@ -30,7 +30,8 @@ def of_stage(objective: Objective, config: RLConfig) -> list[Warned]:
         found.append(("off_policy_without_ratio", message))
     if config.staleness and not objective.needs_behaviour:
         message = (
-            f"staleness: rollouts are {config.staleness} updates old and objective "
+            f"staleness: rollouts are {'up to ' * config.asynchronous}{config.staleness} updates "
+            "old and objective "
             f"{objective.name} takes them for the policy's own; add a correction, such as +tis, or "
             "set staleness: 0"
         )

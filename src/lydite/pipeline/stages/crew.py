@@ -15,6 +15,7 @@ from lydite.model.loading import ModelConfig, load_policy
 from lydite.model.policy import Policy
 from lydite.pipeline.stages.stage import At
 from lydite.pipeline.stages.training import Elsewhere
+from lydite.rollout.budget import Tags
 from lydite.train.ahead import DetachedEngine
 from lydite.train.learner import LearnerLike
 from lydite.train.rl_config import RLConfig
@@ -24,7 +25,7 @@ from lydite.types import StreamingEngine
 @dataclass(frozen=True, slots=True)
 class Crew:
     """``policy`` is what prompts are rendered for, without weights where they are ``elsewhere``.
-    ``ahead`` and ``sync`` as in :class:`lydite.train.rl.RLParts`.
+    ``ahead``, ``sync`` and ``in_flight`` as in :class:`lydite.train.rl.RLParts`.
     """
 
     policy: Policy
@@ -32,6 +33,7 @@ class Crew:
     learner: LearnerLike
     ahead: DetachedEngine | None
     sync: Callable[[int], None] | None
+    in_flight: Tags | None
     elsewhere: Elsewhere | None
 
 
@@ -56,6 +58,7 @@ def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
         config.build_learner(policy),
         at.detached_engine(policy, config.staleness),
         at.sync(engine),
+        at.in_flight(policy, config.asynchronous),
         None,
     )
 
@@ -84,6 +87,7 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
             processes.learner,
             processes.ahead,
             processes.sync,
+            at.in_flight(policy, config.asynchronous or session.config.mode == "async"),
             Elsewhere(
                 lambda: _with_weights(load_policy(job.model, "cpu", seed), processes.learner),
                 processes.learner.write,

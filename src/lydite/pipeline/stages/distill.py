@@ -185,6 +185,7 @@ class DistillStage(VerifiedStage, DistillConfig):
             flops_per_token(policy.model),
             at.detached_engine(policy, self.staleness),
             sync=at.sync(engine),
+            in_flight=at.in_flight(policy, self.asynchronous),
             form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = at.prompts(policy, self.task)

@@ -139,6 +139,11 @@ class RLStage(VerifiedStage, RLConfig):
             for start, task, own in (self.spans if self.phases else ())
         ]
         drawn = []
+        if self.asynchronous:
+            drawn.append(
+                f"asynchronous: no token more than {self.staleness} updates old; "
+                f"{self.copies} more copies of the trained weights"
+            )
         if self.curriculum is not None:
             turn = self.curriculum.explore
             drawn = [f"curriculum: {turn:.0%} of the prompts in turn, the others by their chance "
@@ -172,6 +177,7 @@ class RLStage(VerifiedStage, RLConfig):
             flops=flops_per_token(crew.policy.model),
             ahead=crew.ahead,
             sync=crew.sync,
+            in_flight=crew.in_flight,
             form=form_asked(at.scored_by, at.recipe.evaluation.readability),
         )
         prompts = {task: at.prompts(crew.policy, task) for task in self.uses}

@@ -23,6 +23,7 @@ from lydite.model.policy import Policy
 from lydite.model.render import render_prompt
 from lydite.pipeline.artifact import Artifact, Lineage
 from lydite.pipeline.folder import RunFolder
+from lydite.rollout.budget import Tags
 from lydite.rollout.detached import DetachedLocalEngine
 from lydite.rollout.engine import EngineConfig
 from lydite.rollout.select import OwnEngine, engine_of
@@ -288,6 +289,10 @@ class At:
         if not staleness:
             return None
         return DetachedLocalEngine(policy, self.recipe.engine, self.recipe.seed)
+
+    def in_flight(self, policy: Policy, asynchronous: bool) -> Tags | None:
+        """What reads the thoughts of completions that are made in several calls."""
+        return Tags(policy.tokenizer) if asynchronous else None
 
     def started(self, kind: str, steps: int) -> None:
         """Says in the log that the work begins."""
