@@ -77,6 +77,7 @@ class Case:
     max_norm: float = 0.001
 
 
+TWO_BY_TWO, PRODUCTS = ShardingConfig(data=2), ShardingConfig(tensor=2)
 TWICE = {"epochs": 2, "minibatches": 2}
 CASES = {
     "tied": Case(update=TWICE, shares=((0, 2), (1,))),
@@ -85,9 +86,9 @@ CASES = {
     "not flat": Case(not_flat(), shares=((), (0, 1, 2))),
     "offloaded": Case(shares=((0,), (1, 2)), sharding=ShardingConfig(offload=True), max_norm=1e9),
     "four": Case(update=TWICE, shares=((0,), (), (2, 1), ())),
-    "products": Case(qwen3(), shares=((0, 1, 2), (0, 1, 2)), sharding=ShardingConfig(tensor=2)),
+    "products": Case(qwen3(), shares=((0, 1, 2), (0, 1, 2)), sharding=PRODUCTS),
     "products in shards": Case(
-        update=TWICE, shares=((0, 2), (0, 2), (1,), (1,)), sharding=ShardingConfig(tensor=2)
+        update=TWICE, shares=((0, 2), (0, 2), (1,), (1,)), sharding=PRODUCTS
     ),
     "two by two": Case(
         update=TWICE, shares=((), (0,), (2,), (1,)), sharding=ShardingConfig(data=2)
@@ -97,6 +98,7 @@ CASES = {
 
 CRITICS = {
     "critic": (Case(sharding=ShardingConfig()), "model"),
+    "critic of products": (Case(qwen3(), sharding=PRODUCTS), "model"),
     "critic's head": (Case(tiny_model(lora=LoraConfig(rank=4))), "head"),
 }
 
@@ -174,17 +176,17 @@ def imitated(policy: Policy, ranks: Ranks = ALONE) -> Any:
     examples = [
         Example(t[:1], t[1:] * (n + 1), [0] + [1] * (2 * n + 1)) for n, t in enumerate(texts)
     ]
-    config = SFTConfig(
-        steps=2, batch_size=2, tokens_per_micro_batch=8, optimizer=OptimizerConfig(lr=1e-3)
-    )
+    common: dict[str, Any] = {
+        "tokens_per_micro_batch": 8,
+        "optimizer": OptimizerConfig(lr=1e-3),
+        "fast_blocks": False,
+    }
+    config = SFTConfig(steps=2, batch_size=2, **common)
     trainer = SFTTrainer(policy, config, examples, 0, ranks)
     figures = [dict(trainer.step(step).metrics) for step in range(2)]
     pairs = [Pair(t[:1], t[1:], t[:1] * (n + 1)) for n, t in enumerate(texts)]
-    aims = PreferenceConfig(
-        steps=2, batch_size=3, tokens_per_micro_batch=8, optimizer=OptimizerConfig(lr=1e-3)
-    )
+    aims = PreferenceConfig(steps=2, batch_size=3, **common)
     prefer = PreferenceTrainer(policy, aims, pairs, 0, ranks=ranks)
-    prefer.learner.config = plain_update(tokens_per_micro_batch=8)
     figures += [dict(prefer.step(step).metrics) for step in range(2)]
     for found in figures:
         del found["tokens_per_second"]
@@ -233,7 +235,6 @@ def resumed(learner: Learner, own: TrainBatch, folder: Path) -> dict[str, torch.
     return weights_of(learner)
 
 
-TWO_BY_TWO, PRODUCTS = ShardingConfig(data=2), ShardingConfig(tensor=2)
 SAVED = {
     "saved": Case(sharding=TWO_BY_TWO),
     "saved lora": Case(tiny_model(lora=LoraConfig(rank=4)), sharding=TWO_BY_TWO),
@@ -373,7 +374,8 @@ def two(rank: int, folder: Path) -> dict[str, Any]:
     found["half lora"] = halves(rank, ShardingConfig(offload=True), LoraConfig(rank=4))
     for name, (case, kind) in CRITICS.items():
         policy, ranks = sharded_policy(case.model, case.sharding, dtype=torch.float64)
-        own = share(range(rank, 3, 2))
+        place, places = case.sharding.share_of(rank, 2)
+        own = share(range(place, 3, places))
         found[name] = criticised(case, kind, policy, ranks, own)
     for name, case in SAVED.items():
         case = replace(case, sharding=ShardingConfig())

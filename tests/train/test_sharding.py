@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from lydite.model.scoring import score
 from lydite.model.shards import blocks_of
 from lydite.model.tensor_parallel import split_products
 from lydite.objective.objective import Objective
+from lydite.rollout.select import local_engine
 from lydite.train.checkpoint import load_checkpoint
 from lydite.train.learner import Learner
 from lydite.train.optimizer import OptimizerConfig
@@ -265,6 +267,12 @@ def test_adapters_alone_are_saved_from_shards(found):
     for name, tensor in ours.items():
         full = name.replace(".weight", ".default.weight")
         torch.testing.assert_close(tensor, theirs[full], rtol=1e-6, atol=1e-9)
+
+
+def test_sharded_weights_do_not_sample():
+    policy = load_policy(tiny_model())
+    with pytest.raises(UserError, match="sharded weights do not sample"):
+        local_engine(replace(policy, shards=object()))
 
 
 def test_meshes_that_do_not_fit_the_ranks_are_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lydite.config import UserError
 from lydite.model.policy import Policy
 from lydite.rollout.colocated import colocated
 from lydite.rollout.engine import EngineConfig
@@ -16,7 +17,16 @@ OwnEngine = LocalEngine | PaddedEngine | VllmEngine
 def local_engine(
     policy: Policy, config: EngineConfig | None = None, seed: int = 0
 ) -> LocalEngine | PaddedEngine:
-    """The fast engine where the model runs on flat tokens, the padded one where it does not."""
+    """The fast engine where the model runs on flat tokens, the padded one where it does not.
+
+    Raises:
+        UserError: the policy is sharded: each token would be a collective of all ranks.
+    """
+    if policy.shards is not None:
+        raise UserError(
+            "engine: sharded weights do not sample; give the engine a whole policy of its own, and "
+            "the learner's weights() after each update"
+        )
     kind = LocalEngine if policy.flat else PaddedEngine
     return kind(policy, config, seed)
 
