@@ -56,19 +56,13 @@ def diagnose(
 
     from rich.console import Console
 
-    from lydite.config import UserError
     from lydite.watch.diagnosis.diagnose import diagnose as judge
-    from lydite.watch.diagnosis.foreign import read_log
+    from lydite.watch.diagnosis.foreign import read_log, renamed
     from lydite.watch.diagnosis.own import read_run
 
-    renamed = {}
-    for pair in columns or ():
-        ours, equals, theirs = pair.partition("=")
-        if not equals or not ours or not theirs:
-            raise UserError(f"--map {pair}: write OURS=THEIRS, such as reward=my/score")
-        renamed[ours] = theirs
-    own = (run / "events.jsonl").is_file() and not renamed
-    stages = read_run(run) if own else read_log(run, renamed)
+    named = renamed(columns or ())
+    own = (run / "events.jsonl").is_file() and not named
+    stages = read_run(run) if own else read_log(run, named)
     found = [f for f in judge(stages) if notes or f.severity == "problem"]
     problems = [finding for finding in found if finding.severity == "problem"]
     if as_json:

@@ -18,6 +18,7 @@ from lydite.cli.lineage import lineage
 from lydite.cli.objective import objective
 from lydite.cli.probe import probe
 from lydite.cli.recipes import recipes
+from lydite.cli.report import report
 from lydite.cli.run import run
 from lydite.cli.serve import serve
 from lydite.cli.verify import verify
@@ -96,6 +97,7 @@ app.command()(audit)
 app.command()(objective)
 app.command()(diagnose)
 app.command()(compare)
+app.command()(report)
 app.command()(lineage)
 app.command()(recipes)
 app.command()(serve)

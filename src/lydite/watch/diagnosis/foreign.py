@@ -64,6 +64,17 @@ HELD_OUT = re.compile(
 Row = Mapping[str, float]
 
 
+def renamed(pairs: Iterable[str]) -> dict[str, str]:
+    """``OURS=THEIRS`` as given to ``--map``, by name of ours. Raises ``UserError``."""
+    found = {}
+    for pair in pairs:
+        ours, equals, theirs = pair.partition("=")
+        if not equals or not ours or not theirs:
+            raise UserError(f"--map {pair}: write OURS=THEIRS, such as reward=my/score")
+        found[ours] = theirs
+    return found
+
+
 def read_log(path: Path, renamed: Mapping[str, str] | None = None) -> list[Curves]:
     """A log as one stage. ``renamed`` says for names of ours what the log calls them.
 
