@@ -167,6 +167,8 @@ class _Round:
                     self._share_out()
                 self._listen()
         finally:
+            if self._interrupted:  # what was asked meanwhile was asked of this call
+                self._engine.interruption.noticed()
             for asked in self._open:
                 asked.process.ask("stop", asked.number)
         return [[found[sample] for sample in sorted(found)] for found in self._found]
