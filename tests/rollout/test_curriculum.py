@@ -209,3 +209,16 @@ def test_what_it_expects_of_a_step():
         "informative_expected": pytest.approx(mixed_chance(0.5, 0.5, 2)),
         "accuracy_estimate": pytest.approx(0.5),
     }
+
+
+def test_one_at_a_time_they_are_drawn_as_together():
+    """As long as nothing is learned in between; a retired one is passed over."""
+    together, single = sampler(explore=1e-9), sampler(explore=1e-9)
+    for it in (together, single):
+        it.learn("2", 2, 4)
+        it.begin(3)
+    whole = ids(together.next(9))
+    first = [ids(single.next(1))[0] for _ in range(4)]
+    assert first == whole[:4]
+    single.retire([whole[4]])
+    assert [ids(single.next(1))[0] for _ in range(4)] == whole[5:9]

@@ -16,10 +16,9 @@ is met again within a known number of steps, and what was seen long ago is forgo
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -207,11 +206,14 @@ class CurriculumSampler(Sampler):
 
     def begin(self, step: int) -> None:
         self._step = step
+        self._level = 0
         self._times: Counter[str] = Counter()
         self._expected: list[float] = []
+        self._arriving: Iterator[tuple[Problem, float]] = iter(())
 
     def learn(self, name: str, right: int, decided: int) -> None:
         self._estimates.learn(name, right, decided, self._step)
+        self._arriving = iter(())
 
     def upcoming(self, count: int) -> list[Problem]:
         """None that could be named: they depend on what is being sampled."""
@@ -229,7 +231,7 @@ class CurriculumSampler(Sampler):
         while len(drawn) < due:
             drawn.append(self._note(self._turn()))
         while len(drawn) < count:
-            drawn += [self._note(problem) for problem in self._weighed(count - len(drawn))]
+            drawn.append(self._note(self._weighed()))
         return drawn
 
     def _in_turn(self, draws: int) -> int:
@@ -242,31 +244,48 @@ class CurriculumSampler(Sampler):
 
     def _turn(self) -> Problem:
         """The next of the walk; one that the step has met already has had its turn."""
-        fewest = min(self._times[name] for name in self._ids - self._retired)
+        fewest = self._fewest()
         while True:
             problem = super().next(1)[0].problem
             if self._times[problem.id] == fewest:
                 self._expected += self._estimates.chances([problem.id], self._step)
                 return problem
 
-    def _weighed(self, count: int) -> list[Problem]:
-        """Up to ``count`` of those that the step has met least often, by their weights and without
-        replacement: the first to arrive, each at its own rate (Efraimidis and Spirakis, 2006).
+    def _fewest(self) -> int:
+        """How often the step has met those that it has met least often."""
+        if len(self._times) < self.left:
+            return 0
+        return min(self._times[name] for name in self._ids - self._retired)
+
+    def _weighed(self) -> Problem:
+        """The next of those that the step has met least often, by their weights and without
+        replacement.
         """
-        left = [p for p in self._problems if p.id not in self._retired]
-        fewest = min(self._times[p.id] for p in left)
-        left = [p for p in left if self._times[p.id] == fewest]
+        while True:
+            for problem, chance in self._arriving:
+                if problem.id not in self._retired and self._times[problem.id] == self._level:
+                    self._expected.append(chance)
+                    return problem
+            self._level = self._fewest()
+            self._arriving = self._arrivals(self._level)
+
+    def _arrivals(self, level: int) -> Iterator[tuple[Problem, float]]:
+        """Those met so often, with their chances, in the order in which they arrive when each does
+        at its own rate (Efraimidis and Spirakis, 2006).
+        """
+        left = [
+            p for p in self._problems
+            if p.id not in self._retired and self._times[p.id] == level
+        ]  # fmt: skip
         chances = self._estimates.chances([p.id for p in left], self._step)
         arrivals = []
         for place, (problem, chance) in enumerate(zip(left, chances, strict=True)):
             rate = max(chance, LEAST) ** self._config.power
-            noise = _noise(
-                f"{self._seed}\x1fcurriculum\x1f{self._step}\x1f{fewest}\x1f{problem.id}"
-            )
+            where = (self._seed, "curriculum", self._step, level, problem.id)
+            noise = _noise("\x1f".join(map(str, where)))
             arrivals.append((-math.log1p(-noise) / rate, problem.id, place))
-        first = heapq.nsmallest(count, arrivals)
-        self._expected += [chances[place] for _, _, place in first]
-        return [left[place] for _, _, place in first]
+        arrivals.sort()
+        return iter([(left[place], chances[place]) for _, _, place in arrivals])
 
     def figures(self) -> dict[str, float]:
         """``informative_expected``: the mean chance of the problems that the step drew, as it was

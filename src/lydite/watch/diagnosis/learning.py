@@ -37,8 +37,11 @@ MOST_CLIPPED = 0.3
 
 
 def accuracy(curves: Curves) -> str:
-    """What stands for how often it is right: the share, or where a log has none, the reward."""
-    return "accuracy" if curves.has("accuracy") else "reward"
+    """What stands for how often it is right: the share, with a curriculum its estimate over all
+    problems, for those that are drawn are chosen; or where a log has none, the reward.
+    """
+    found = (name for name in ("accuracy_estimate", "accuracy") if curves.has(name))
+    return next(found, "reward")
 
 
 def solved(curves: Curves) -> bool:
