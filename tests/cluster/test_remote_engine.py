@@ -110,6 +110,36 @@ def test_new_weights_reach_every_worker_and_the_version_is_theirs(
     bench.engine.load_weights(policy.model.named_parameters(), 0)
 
 
+def test_interrupted_workers_hand_over_what_they_have(bench: Bench, policy: Any) -> None:
+    many, heard = requests(60), []
+
+    def hear(request: int, completion: Completion) -> None:
+        heard.append(completion)
+        bench.engine.interrupt()
+
+    found = [c for group in bench.engine.stream(many, hear) for c in group]
+    whole = [c for g in local_engine(policy, EngineConfig(), 5).generate(many) for c in g]
+    assert [(c.problem_id, c.sample) for c in found] == [(c.problem_id, c.sample) for c in whole]
+    cut = [c for c in found if c.finish == "abort"]
+    assert cut and not any(c.finish == "abort" for c in heard)
+    for ours, theirs in zip(found, whole, strict=True):
+        assert theirs.token_ids[: len(ours.token_ids)] == ours.token_ids
+        assert ours in cut or ours.token_ids == theirs.token_ids
+    alike(bench.engine.generate(requests()), whole_of(policy, requests()))
+
+
+def test_an_interruption_ends_the_next_call_where_none_is_under_way(bench: Bench) -> None:
+    bench.engine.interrupt()
+    found = bench.engine.generate(requests())
+    assert {c.finish for group in found for c in group} == {"abort"}
+    assert [len(group) for group in found] == [4] * 6
+    assert {c.finish for g in bench.engine.generate(requests()) for c in g} <= {"stop", "length"}
+
+
+def whole_of(policy: Any, asked: list[Request]) -> list[list[Completion]]:
+    return local_engine(policy, EngineConfig(), 5).generate(asked)
+
+
 def lose(bench: Bench, signal_number: int) -> Callable[[int, Completion], None]:
     """What sends a signal to the first worker, once a completion has come."""
     role, pid = sorted(bench.pids().items())[0]

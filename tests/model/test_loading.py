@@ -386,6 +386,11 @@ def test_estimate_counts_what_is_loaded(tmp_path: Path) -> None:
             # weights and two moments, and for two bytes a master
             assert critic == sum(p.numel() * (12 if p.element_size() == 4 else 14) for p in trained)
         assert estimate_memory(config(**settings), Workload(10, 64)).critic == 0
+    packing, plain = (
+        estimate_memory(config(), Workload(10**9, 64, packed=packed)) for packed in (True, False)
+    )
+    assert packing.total - plain.total == packing.packed == packing.weights
+    assert estimate_memory(config(), Workload(10**9, 64, packed=True), "cuda").packed == 0
     save_policy(load_policy(config()), tmp_path / "model")
     local = estimate_memory(
         validate(ModelConfig, {"path": str(tmp_path / "model")}), Workload(10, 64)

@@ -170,6 +170,10 @@ class DetachedRemoteEngine:
             self._engine.load_weights(weights, version)
         self._engine.version = version
 
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`."""
+        self._engine.interrupt()
+
     def stop(self) -> None:
         """Ends a call that is under way, and those to come."""
         self._engine.stop()

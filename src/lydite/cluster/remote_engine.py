@@ -25,6 +25,7 @@ from lydite.cluster.pool import Hands, Weights
 from lydite.cluster.processes import SLICE_SECONDS, Calls, Journal, Process
 from lydite.cluster.sampling import News, Stopped
 from lydite.config import UserError
+from lydite.rollout.engine import Interruption, unbegun
 from lydite.types import Completion, OnCompletion, Request
 
 
@@ -69,6 +70,7 @@ class RemoteEngine:
         self._turn = turn or nullcontext()
         self._numbers = itertools.count()
         self._stopped = False
+        self.interruption = Interruption()
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """See :meth:`stream`."""
@@ -104,6 +106,10 @@ class RemoteEngine:
         if at_once:
             with self._turn:
                 self._load(weights)
+
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`."""
+        self.interruption.ask()
 
     def stop(self) -> None:
         """Ends a call that is under way, and those to come, by :class:`Stopped`."""
@@ -147,18 +153,39 @@ class _Round:
         self._queue: deque[tuple[int, Request]] = deque(enumerate(requests))
         self._again: dict[int, int] = {}
         self._open: list[_Asked] = []
+        self._interrupted = False
 
     def run(self) -> list[list[Completion]]:
         try:
             while self._queue or self._open:
                 self._engine.check()
-                if self._queue:
+                if self._engine.interruption.noticed():
+                    self._interrupt()
+                if self._queue and self._interrupted:
+                    self._leave_unbegun()
+                elif self._queue:
                     self._share_out()
                 self._listen()
         finally:
+            if self._interrupted:  # what was asked meanwhile was asked of this call
+                self._engine.interruption.noticed()
             for asked in self._open:
                 asked.process.ask("stop", asked.number)
         return [[found[sample] for sample in sorted(found)] for found in self._found]
+
+    def _interrupt(self) -> None:
+        """Has every worker hand over what it has."""
+        self._interrupted = True
+        for asked in self._open:
+            asked.process.ask("interrupt", asked.number)
+
+    def _leave_unbegun(self) -> None:
+        """What no worker has been asked, or a lost one has not handed over."""
+        for index, request in self._queue:
+            for sample in range(request.first_sample, request.first_sample + request.samples):
+                nothing = unbegun(request, sample, self._engine.version)
+                self._found[index].setdefault(sample, nothing)
+        self._queue.clear()
 
     def _share_out(self) -> None:
         """Gives what waits to workers that have nothing to do, as many tokens to each."""
@@ -203,10 +230,12 @@ class _Round:
             asked.moved, asked.tokens = now, news.tokens
         for index, completion in news.completions:
             request = asked.requests[index][0]
-            if completion.sample in self._found[request]:
+            begun = completion.finish == "abort"
+            # A call may be ended by an interruption that was meant for the one before it.
+            if completion.sample in self._found[request] or (begun and not self._interrupted):
                 continue
             self._found[request][completion.sample] = completion
-            if self._on_completion is not None:
+            if self._on_completion is not None and not begun:
                 self._on_completion(request, completion)
         if news.completions:
             self._hands.worked(asked.process)
@@ -216,6 +245,7 @@ class _Round:
             self._hands.lost(asked.process, news.error.strip().splitlines()[-1])
         elif news.done:
             self._open.remove(asked)
+            self._queue.extend(self._owed(asked))
         else:
             asked.news = self._engine.listen(asked.process, asked.number)
 
@@ -233,12 +263,8 @@ class _Round:
 
     def _ask_again(self, asked: _Asked) -> None:
         """What a lost worker still owed goes back to what waits."""
-        count = 0
-        for index, request in asked.requests:
-            owed = missing(request, self._found[index])
-            if not owed:
-                continue
-            count += sum(part.samples for part in owed)
+        owed = self._owed(asked)
+        for index, request in dict(owed).items():
             self._again[index] = self._again.get(index, 0) + 1
             if self._again[index] > self._config.restarts:
                 raise UserError(
@@ -246,12 +272,21 @@ class _Round:
                     f" and each time the worker was lost, now {asked.process.role}: "
                     f"{asked.process.gone}; see {self._journal.folder}"
                 )
-            self._queue.extend((index, part) for part in owed)
+        self._queue.extend(owed)
+        count = sum(request.samples for _, request in owed)
         self._journal.warn(
             "rollout_worker_lost",
             f"{asked.process.role} was lost while sampling: {asked.process.gone}; "
             f"{count} completions are asked again of others",
         )
+
+    def _owed(self, asked: _Asked) -> list[tuple[int, Request]]:
+        """What has not come of what a worker was asked."""
+        return [
+            (index, part)
+            for index, request in asked.requests
+            for part in missing(request, self._found[index])
+        ]
 
 
 def shared_out(

@@ -20,7 +20,7 @@ from lydite.model.policy import Policy
 from lydite.rollout.colocated import apart
 from lydite.rollout.engine import EngineConfig, Progress
 from lydite.rollout.select import local_engine
-from lydite.types import Completion, Engine, Request
+from lydite.types import Completion, Engine, InterruptibleEngine, Request
 
 
 class Stopped(Exception):
@@ -84,6 +84,16 @@ class _Call:
             self.fresh.append((index, completion))
             self.changed.notify_all()
 
+    def hand_over(self, found: Sequence[Sequence[Completion]]) -> None:
+        """Adds what an interrupted engine has begun; of the rest it has told."""
+        with self.changed:
+            self.fresh += [
+                (index, completion)
+                for index, completions in enumerate(found)
+                for completion in completions
+                if completion.finish == "abort"
+            ]
+
     def progress(self, progress: Progress) -> None:
         if self.stopped:
             raise Stopped
@@ -133,6 +143,12 @@ class Samples(Actor):
             self._calls.pop(number, None)
         return found
 
+    def interrupt(self, number: int) -> None:
+        """Has a call hand over what it has, if its engine can; it ends then."""
+        call = self._calls.get(number)
+        if call is not None and not call.done and isinstance(self.engine, InterruptibleEngine):
+            self.engine.interrupt()
+
     def stop(self, number: int) -> None:
         """Ends a call; what it has not told is dropped."""
         call = self._calls.pop(number, None)
@@ -145,7 +161,7 @@ class Samples(Actor):
 
         def sample() -> None:
             with suppress(Stopped):
-                self.engine.stream(requests, call.add, *told)
+                call.hand_over(self.engine.stream(requests, call.add, *told))
 
         self.enter("sampling")
         answer = answered(sample)

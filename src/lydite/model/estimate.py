@@ -46,7 +46,8 @@ class Workload:
     the size of a micro-batch, ``reference`` whether a KL term needs a frozen reference,
     ``refreshed`` whether that is renewed; ``critic`` is the kind of PPO's, if there is one;
     ``copies`` of the trained weights are kept where sampling runs beside training; ``beside`` are
-    the bytes of another model that is not trained, such as a teacher.
+    the bytes of another model that is not trained, such as a teacher; ``packed`` says that a CPU
+    samples with a second copy of the weights, which is let go before training.
     """
 
     cache_tokens: int
@@ -56,6 +57,7 @@ class Workload:
     critic: Literal["model", "head"] | None = None
     copies: int = 0
     beside: int = 0
+    packed: bool = False
 
     def __or__(self, other: Workload) -> Workload:
         """What both fit in, one after the other."""
@@ -67,6 +69,7 @@ class Workload:
             max(self.critic, other.critic, key=_CRITICS.index),
             max(self.copies, other.copies),
             max(self.beside, other.beside),
+            self.packed or other.packed,
         )
 
 
@@ -85,21 +88,22 @@ class MemoryEstimate:
     critic: int
     copies: int
     beside: int
+    packed: int
     cache: int
     activations: int
     gathered: int
 
     @property
     def total(self) -> int:
-        """Bytes at the fullest moment. Engine and learner share weights; cache and activations take
-        turns, unless sampling runs beside training, and so do the gradients and activations of
-        policy and critic.
+        """Bytes at the fullest moment. Engine and learner share weights; packed weights and cache
+        take turns with activations, unless sampling runs beside training, and so do the gradients
+        and activations of policy and critic.
         """
         own = self.weights + self.gradients + self.optimizer + self.reference + self.critic
         resident = own + self.beside
         if self.copies:
-            return resident + self.copies + self.cache + self.activations
-        return resident + max(self.cache, self.activations)
+            return resident + self.copies + self.packed + self.cache + self.activations
+        return resident + max(self.packed + self.cache, self.activations)
 
     def rows(self) -> list[tuple[str, str]]:
         """A table for people: what, and how much."""
@@ -117,6 +121,7 @@ class MemoryEstimate:
             *([("critic and its AdamW", _size(self.critic))] if self.critic else []),
             *([("weights that sample", _size(self.copies))] if self.copies else []),
             *([("a model beside it", _size(self.beside))] if self.beside else []),
+            *([("weights packed in rollout", _size(self.packed))] if self.packed else []),
             ("keys and values in rollout", _size(self.cache)),
             ("activations in training", _size(self.activations)),
             ("in all, at most", _size(self.total)),
@@ -153,6 +158,7 @@ def estimate_memory(config: ModelConfig, workload: Workload, device: str = "cpu"
         critic=_critic(model, workload.critic),
         copies=workload.copies * sum(count * size for count, size in trained),
         beside=workload.beside,
+        packed=weights if workload.packed and device == "cpu" else 0,
         cache=workload.cache_tokens * cache_bytes_per_token(shape, dtype),
         activations=_activations(
             shape, dtype, workload.train_tokens, config.gradient_checkpointing

@@ -75,6 +75,10 @@ class EngineConfig(Config):
         "about 0.02, so add a `correction` to the objective.",
     )
 
+    def packs(self, max_tokens: int) -> bool:
+        """Whether a call for completions of so many tokens copies the weights, on a CPU."""
+        return self.products == "bfloat16" or (self.pack_weights and max_tokens >= PACK_AFTER)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:

@@ -32,7 +32,6 @@ from lydite.ops.decode import (
 from lydite.ops.layout import Layout
 from lydite.ops.packed import PackedProducts
 from lydite.rollout.engine import (
-    PACK_AFTER,
     Draw,
     EngineConfig,
     Head,
@@ -172,7 +171,7 @@ class _Wave:
         self._dtype = torch.bfloat16 if config.products == "bfloat16" else None
         self._products: PackedProducts | None = None
         self._blocks: FastBlocks | None = None
-        if self._dtype or (config.pack_weights and self._longest >= PACK_AFTER):
+        if config.packs(self._longest):
             blocks = FastBlocks(policy.model, self._dtype) if config.fast_blocks else None
             self._blocks = blocks
             inside = blocks.inside if blocks is not None else frozenset()

@@ -142,6 +142,7 @@ class DistillStage(VerifiedStage, DistillConfig):
             self.update.tokens_per_micro_batch,
             reference=self.build_objective().needs_reference,
             copies=self.copies,
+            packed=engine.packs(self.sampling.max_tokens),
         )
 
     def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:

@@ -90,7 +90,8 @@ class EvaluateStage(Stage):
 
     def workload(self, engine: EngineConfig) -> Workload:
         config = self.evaluation or EvalConfig()
-        return Workload(engine.max_rows * config.sampling.max_tokens, 0)
+        tokens = config.sampling.max_tokens
+        return Workload(engine.max_rows * tokens, 0, packed=engine.packs(tokens))
 
     def inputs(self, samples: Path, artifacts: Mapping[str, Artifact]) -> dict[str, str]:
         return {f"model {name}": artifacts[name].fingerprint for name in self.models}

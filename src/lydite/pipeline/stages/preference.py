@@ -26,8 +26,13 @@ class PreferenceStage(PairStage, PreferenceConfig):
 
     def workload(self, engine: EngineConfig) -> Workload:
         sampled = isinstance(self.pairs, SampledPairs)
-        rows = engine.max_rows * self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
-        return Workload(rows, self.tokens_per_micro_batch, reference=not self.reference_free)
+        tokens = self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
+        return Workload(
+            engine.max_rows * tokens,
+            self.tokens_per_micro_batch,
+            reference=not self.reference_free,
+            packed=sampled and engine.packs(tokens),
+        )
 
     def run(self, at: At) -> Artifact:
         policy = at.load()

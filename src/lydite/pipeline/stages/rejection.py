@@ -54,7 +54,8 @@ class RejectionSamplingStage(VerifiedStage, RejectionConfig):
 
     def workload(self, engine: EngineConfig) -> Workload:
         rows = min(engine.max_rows, self.prompts_per_step * self.samples)
-        return Workload(rows * self.sampling.max_tokens, 0)
+        tokens = self.sampling.max_tokens
+        return Workload(rows * tokens, 0, packed=engine.packs(tokens))
 
     def files(self, home: Path) -> dict[str, Path]:
         return {f"dataset {self.name}": home / DATASET}

@@ -44,8 +44,12 @@ class RewardModelStage(PairStage, RewardTraining):
 
     def workload(self, engine: EngineConfig) -> Workload:
         sampled = isinstance(self.pairs, SampledPairs)
-        rows = engine.max_rows * self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
-        return Workload(rows, self.tokens_per_micro_batch)
+        tokens = self.pairs.sampling.max_tokens if sampled else 0  # type: ignore[union-attr]
+        return Workload(
+            engine.max_rows * tokens,
+            self.tokens_per_micro_batch,
+            packed=sampled and engine.packs(tokens),
+        )
 
     def files(self, home: Path) -> dict[str, Path]:
         return {f"reward model {self.name}": home / "model"}

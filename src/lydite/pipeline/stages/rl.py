@@ -160,6 +160,7 @@ class RLStage(VerifiedStage, RLConfig):
             refreshed=objective.kl.refresh is not None,
             critic=self.critic_kind,
             copies=self.copies,
+            packed=engine.packs(self.sampling.max_tokens),
         )
 
     def run(self, at: At) -> Artifact:
