@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +23,21 @@ pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.xdist_group("ray"
 OF_THE_CLOCK = re.compile("second|memory")
 
 
-def stages() -> list[dict[str, Any]]:
+def stages(staleness: int) -> list[dict[str, Any]]:
     """Two optimiser steps a rollout, a reference, and groups that teach nothing."""
-    rl = rl_stage(objective="grpo+kl", update={"minibatches": 2})
+    spec = "grpo+kl+tis" if staleness else "grpo+kl"
+    rl = rl_stage(objective=spec, update={"minibatches": 2}, staleness=staleness)
     return [sft_stage(steps=2), rl]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("alone"), None)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """The run of one process, by its staleness."""
+    return cache(lambda staleness: run(tmp_path_factory.mktemp("alone"), None, staleness))
 
 
-def run(place: Path, cluster: dict[str, Any] | None, **changes: Any) -> Path:
-    values = recipe(stages(), place, cluster=cluster, **changes)
+def run(place: Path, cluster: dict[str, Any] | None, staleness: int) -> Path:
+    values = recipe(stages(staleness), place, cluster=cluster)
     return run_recipe(load_recipe(write(values, place / "recipe.yaml")), place / "run").folder
 
 
@@ -62,22 +66,23 @@ def rollouts(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize(
-    "cluster",
+    ("cluster", "staleness"),
     [
-        {"mode": "separate", "rollout": {"workers": 2}, "learner": {"ranks": 2}},
-        {"mode": "colocated", "learner": {"ranks": 2, "sharding": {}}},
+        ({"mode": "separate", "rollout": {"workers": 2}, "learner": {"ranks": 2}}, 0),
+        ({"mode": "colocated", "learner": {"ranks": 2, "sharding": {}}}, 0),
+        ({"mode": "separate"}, 2),
     ],
-    ids=lambda cluster: cluster["mode"],
+    ids=["separate", "colocated, sharded", "separate, stale"],
 )
 def test_data_order_and_losses_are_those_of_one_process(
-    cluster: dict[str, Any], alone: Path, tmp_path: Path
+    cluster: dict[str, Any], staleness: int, alone: Callable[[int], Path], tmp_path: Path
 ) -> None:
-    folder = run(tmp_path, cluster)
-    assert rollouts(folder) == rollouts(alone) and len(rollouts(alone)) == 4
-    assert scores(folder) == scores(alone)
-    found, expected = steps(folder), steps(alone)
+    folder, plain = run(tmp_path, cluster, staleness), alone(staleness)
+    assert rollouts(folder) == rollouts(plain) and len(rollouts(plain)) == 4
+    assert scores(folder) == scores(plain)
+    found, expected = steps(folder), steps(plain)
     assert any(metrics["grad_norm"] > 0 for metrics in expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)
     logs = {path.name for path in (folder / "logs").iterdir()}
-    assert {"learner-0.log", "learner-1.log"} <= logs
+    assert {"learner-0.log", "cluster.log"} <= logs
