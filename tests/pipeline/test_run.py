@@ -243,7 +243,7 @@ def test_gradient_checkpointing_gives_the_same_gradient() -> None:
     found = []
     for checkpointing in (False, True):
         policy = small_policy(gradient_checkpointing=checkpointing)
-        assert policy.model.is_gradient_checkpointing is checkpointing
+        assert policy.model.is_activation_checkpointing is checkpointing
         learner = Learner(policy, OptimizerConfig(lr=1e-3), UpdateConfig())
         learner._accumulate(batch, Objective.parse("grpo"), None, None)
         found.append({n: p.grad.clone() for n, p in policy.model.named_parameters()})

@@ -1,6 +1,9 @@
 """``lydite verify``: a verdict a line, and the count of what it got wrong."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from lydite.config import UserError
 from lydite.types import Outcome, Problem, Verdict
 from lydite.verify import VerifierConfig
 from lydite.verify.rows import Row, read_rows
-from lydite.verify.table import CHUNK, _score, summarise, verify_file
+from lydite.verify.table import CHUNK, _replacing, _score, summarise, verify_file
 
 EXACT = VerifierConfig.model_validate("exact")
 ROWS = [
@@ -259,3 +262,24 @@ def test_a_recipe_without_a_verifier_says_which_it_uses(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("stages: []\n")
     with pytest.raises(UserError, match="give --verifier math"):
         verify(str(tmp_path / "recipe.yaml"), tmp_path / "in.jsonl")
+
+
+def test_what_a_killed_process_had_begun_to_write_goes_and_what_a_living_one_writes_stays(
+    tmp_path: Path,
+) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    output = tmp_path / "out[1].jsonl"
+    stale, alive, foreign = (
+        tmp_path / f".{name}.part"
+        for name in (f"{output.name}.{ended.pid}", f"{output.name}.{os.getpid()}1x", "other.1")
+    )
+    for path in (stale, alive, foreign):
+        path.write_text("{")
+    living = tmp_path / f".{output.name}.{os.getppid()}.part"
+    living.write_text("{")
+    with _replacing(output) as file:
+        assert file is not None
+        assert not stale.exists() and living.exists() and alive.exists() and foreign.exists()
+        file.write("{}")
+    assert output.read_text() == "{}"

@@ -28,8 +28,11 @@ def test_by_hand() -> None:
 def test_a_real_difference_is_called_one() -> None:
     a = {str(i): 0.0 for i in range(50)}
     b = {str(i): float(i % 2) for i in range(50)}
-    assert "the second is better by 50.0 points" in compare(scores(a), scores(b))[0].sentence
-    assert "the first is better by 50.0 points" in compare(scores(b), scores(a))[0].sentence
+    up, down = compare(scores(a), scores(b))[0], compare(scores(b), scores(a))[0]
+    assert "the second is better than the first by 50.0 points" in up.sentence
+    assert "the first is better than the second by 50.0 points" in down.sentence
+    assert up.told("grpo", "dapo").startswith("dapo is better than grpo by 50.0 points")
+    assert down.told("grpo", "dapo").startswith("grpo is better than dapo by 50.0 points")
 
 
 def test_the_same_scores_show_no_difference() -> None:

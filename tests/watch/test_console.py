@@ -401,3 +401,17 @@ def test_answers_of_compared_models_are_no_stages_before_and_after() -> None:
     [(before, after)] = answered_twice(progress)
     assert (before.correct, after.correct) == (False, True)
     assert "before and after rl" in printed(ending(progress))
+
+
+def test_scores_of_several_tasks_stand_in_tables_that_80_columns_hold() -> None:
+    events = [
+        evaluated(stage, number, avg, task=task, lo=avg - 0.05, hi=avg + 0.05, k=4, n=300)
+        for task in ("heldout.last_no_think", "requests")
+        for stage in ("cold_start", "fuse_thinking")
+        for number, avg in ((0, 0.5), (9, 0.8))
+    ]
+    text = printed(ending(folded(*events)), width=80)
+    assert "Scores with 95% intervals (requests: 300 problems, 4 samples each)" in text
+    rows = [line for line in text.splitlines() if "fuse_thinking" in line]
+    assert len(rows) == 2 and all("50.0% [45.0, 55.0]" in row for row in rows)
+    assert all("80.0% [75.0, 85.0]" in row and "+30.0" in row for row in rows)

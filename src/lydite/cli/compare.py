@@ -73,5 +73,14 @@ def compare(
     wide = console.options.update(max_width=1000)
     console.width = max(console.width, console.measure(table, options=wide).maximum)
     console.print(table)
+    called = [str(path) for path in (first, second)]
+    if stages is not None:
+        called = (
+            list(stages)
+            if first == second
+            else [f"{p}:{s}" for p, s in zip(called, stages, strict=True)]
+        )
+    if called[0] == called[1]:
+        called = ["the first", "the second"]
     for each in found:
-        console.print(f"{each.task}: {each.sentence}.", markup=False)
+        console.print(f"{each.task}: {each.told(*called)}.", markup=False)

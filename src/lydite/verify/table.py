@@ -5,6 +5,7 @@ expected.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 from array import array
@@ -208,6 +209,7 @@ def _replacing(output: Path | None) -> Iterator[IO[str] | None]:
         raise UserError(
             f"--output {output}: not a file in an existing folder; make the folder first"
         )
+    _clear_drafts(output)
     draft = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -217,6 +219,24 @@ def _replacing(output: Path | None) -> Iterator[IO[str] | None]:
         draft.replace(output)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _clear_drafts(output: Path) -> None:
+    """Removes what processes that were killed had begun to write; those that live keep theirs."""
+    for draft in output.parent.glob(f".{glob.escape(output.name)}.*.part"):
+        number = draft.name.removeprefix(f".{output.name}.").removesuffix(".part")
+        if number.isascii() and number.isdigit() and not _lives(int(number)):
+            draft.unlink(missing_ok=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def summarise(scored: Iterable[Scored], tables: Sequence[Table] = ()) -> VerifyReport:

@@ -39,11 +39,15 @@ class Comparison:
     @property
     def sentence(self) -> str:
         """What it comes to, in plain words."""
+        return self.told("the first", "the second")
+
+    def told(self, first: str, second: str) -> str:
+        """:attr:`sentence`, with what the two are called."""
         change, half = self.difference, (self.difference.hi - self.difference.lo) / 2
         points = f"{100 * abs(change.mean):.1f} points"
         if change.excludes_zero:
-            better = "second" if change.mean > 0 else "first"
-            return f"the {better} is better by {points}, more than chance explains"
+            better, worse = (second, first) if change.mean > 0 else (first, second)
+            return f"{better} is better than {worse} by {points}, more than chance explains"
         if change.mean == 0:
             return "no difference was seen"
         needed = math.ceil(change.n * (half / abs(change.mean)) ** 2)

@@ -84,8 +84,8 @@ def ending(progress: RunProgress) -> RenderableType:
     """The table, the problems and the paths, one below the other."""
     parts: list[RenderableType] = []
     rows = changes(progress)
-    if rows:
-        parts += [Text(), changes_table(rows)]
+    for table in changes_tables(rows):
+        parts += [Text(), table]
     asked = [row for row in rows if "obedience" in row.after.metrics]
     if asked:
         parts += [Text(), obedience_table([row for row in asked if row.stage == asked[-1].stage])]
@@ -117,25 +117,25 @@ def _warnings(progress: RunProgress) -> list[RenderableType]:
     return lines
 
 
-def changes_table(rows: Sequence[Change]) -> Table:
-    """Held-out scores before and after with 95% intervals; the change is of the same problems, in
-    pairs.
+def changes_tables(rows: Sequence[Change]) -> list[Table]:
+    """Held-out scores before and after with 95% intervals, a table for each task; the change is of
+    the same problems, in pairs.
     """
+    # 80 columns hold the numbers unbroken only without a column for the task.
     tasks = list(dict.fromkeys(row.task for row in rows))
-    sizes = [f"{task}: {_size(rows, task)}" for task in tasks]
-    title = f"Scores with 95% intervals ({'; '.join(sizes)})"
+    return [_changes_table(task, [row for row in rows if row.task == task]) for task in tasks]
+
+
+def _changes_table(task: str, rows: Sequence[Change]) -> Table:
+    title = f"Scores with 95% intervals ({task}: {_size(rows, task)})"
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    # 80 columns hold the numbers unbroken only without a column that says the same in each row.
-    names = ["stage", "task"] if len(tasks) > 1 else ["stage"]
-    for name in names:
-        table.add_column(name)
+    table.add_column("stage")
     for name in ("before", "after", "change"):
         table.add_column(name, justify="right")
     for row in rows:
         before = score(row.before) if row.before is not None else "-"
         style = "bold" if row.stage == WHOLE_RUN else None
-        where = [Text(row.stage), Text(row.task)][: len(names)]
-        table.add_row(*where, before, score(row.after), _change(row), style=style)
+        table.add_row(Text(row.stage), before, score(row.after), _change(row), style=style)
     return table
 
 
