@@ -202,6 +202,20 @@ def test_hub_out_of_reach_and_bad_folders(tmp_path: Path, monkeypatch: pytest.Mo
     assert "is a file" in refused(path=str(tmp_path / "config.json"), **plain)
 
 
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def away(self: object, name: str, timeout: float) -> None:
+        asked.append(name)
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", away)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    said = refused(path="nobody/no-model-here", vocabulary=None, init=None)
+    assert said.startswith("model.path: cannot load nobody/no-model-here (no such folder here")
+    assert "which cannot be reached" in said and asked == ["nobody/no-model-here"]
+
+
 @pytest.mark.parametrize(("package", "settings"), [("peft", {"lora": {}})])
 def test_missing_extra_is_named(
     package: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lydite.watch.diagnosis.curves import Curves, difference
 from lydite.watch.diagnosis.diagnose import EXPLAINED_BY, RULES, diagnose
@@ -176,3 +177,33 @@ def test_curves_of_a_resumed_run_hold_each_step_once(tmp_path: Path) -> None:
         record(log, 4, first=3)
     (found,) = curves_of(read_events(path), {})
     assert found.steps == (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    "name", ["truncation", "tied_groups_hard", "verifier_gamed", "messy_output", "healthy_plain"]
+)
+def test_a_run_says_while_it_goes_what_the_command_says_of_it_after(
+    name: str, tmp_path: Path
+) -> None:
+    """All that is near certain, by the same words; what is less so is for the command alone."""
+    recipe = yaml.safe_load((RECORDED / name / "recipe.yaml").read_text())
+    with EventLog(tmp_path / "events.jsonl") as log:
+        live = LiveDiagnosis(log, recipe, RECORDED / name)
+        log.subscribe(live, replay=True)
+        live.begin()
+        told = [
+            e for e in read_events(RECORDED / name / "events.jsonl") if not isinstance(e, Warned)
+        ]
+        # Evaluations first: in a run the last of them comes behind the last look.
+        for event in sorted(told, key=lambda e: (e.step, isinstance(e, StepDone))):
+            log.append(event)
+    said = {
+        e.code: e.message for e in read_events(tmp_path / "events.jsonl") if isinstance(e, Warned)
+    }
+    found = {
+        f"diagnosis_{f.rule}": f
+        for f in diagnose(read_run(RECORDED / name))
+        if f.severity == "problem" and f.confidence == "high"
+    }
+    assert said.keys() == found.keys()
+    assert all(said[code].startswith(f.symptom.rstrip(".")) for code, f in found.items())

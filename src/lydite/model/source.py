@@ -8,6 +8,7 @@ user's to mend, in one line.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,9 @@ SMALL: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
+
+HUB_SECONDS = 10.0
+"""How long the hub may take to say whether it has a model."""
 
 ADAPTER, BASE = "adapter_config.json", "lydite_base.json"
 """In a folder of adapters: PEFT's settings, and which model they go on."""
@@ -187,6 +191,9 @@ def _fresh(
 
 def reading(location: str, read: Callable[[], R], field: str = "model.path") -> R:
     """Runs a ``from_pretrained``; what it raises for a bad or unreachable model is one line."""
+    local = Path(location).is_dir() or location in CONFIG_MAPPING
+    if not local:
+        _check_hub(location, field)
     with quiet():
         try:
             return read()
@@ -195,9 +202,33 @@ def reading(location: str, read: Callable[[], R], field: str = "model.path") -> 
             hint = f"; pip install 'lydite[{extra}]'" if extra else ""
             raise UserError(f"{field}: {location}: {one_line(error)}{hint}") from error
         except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-            local = Path(location).is_dir() or location in CONFIG_MAPPING
             where = "" if local else " (no such folder here, so it was looked for on the hub)"
             raise UserError(f"{field}: cannot load {location}{where}: {one_line(error)}") from error
+
+
+@functools.cache
+def _check_hub(location: str, field: str) -> None:
+    """Asks the hub once, since Transformers would ask a hub that is out of reach for a minute.
+    Models that are on this machine already are not asked for.
+
+    Raises:
+        UserError: it cannot be reached. What it answers is for Transformers to tell.
+    """
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        if try_to_load_from_cache(location, "config.json") is None:
+            HfApi().model_info(location, timeout=HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):
+        return
+    except Exception as error:  # whatever its client makes of a network that is not there
+        raise UserError(
+            f"{field}: cannot load {location} (no such folder here, so it was looked for on the "
+            f"hub, which cannot be reached): {one_line(error)}"
+        ) from ConnectionError(f"couldn't reach the hub: {error}")
 
 
 @contextmanager
