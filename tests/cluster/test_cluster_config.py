@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lydite.cluster.config import ClusterConfig
+from lydite.cluster.config import ClusterConfig, TimeoutsConfig
 from lydite.cluster.placement import check_room, describe, roles, total
+from lydite.cluster.remote_learner import PHASES
 from lydite.config import UserError, validate
 
 
@@ -74,3 +76,12 @@ def test_one_process_must_fit_on_one_machine() -> None:
 def test_amounts_are_words() -> None:
     assert describe(1, 0) == "1 CPU" and describe(8, 1) == "8 CPUs and 1 GPU"
     assert describe(0.5, 0.25) == "0.5 CPUs and 0.25 GPUs"
+
+
+def test_every_wait_is_in_the_documentation_by_its_name_and_its_limit() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/cluster.md").read_text(encoding="utf-8")
+    table = page.partition("| wait |")[2].partition("\n\n")[0]
+    named = {*PHASES.values(), "sampling", "weights", "starting"}
+    assert [name for name in sorted(named) if f"`{name}`" not in table] == []
+    limits = set(TimeoutsConfig.model_fields) - {"say"}
+    assert [limit for limit in sorted(limits) if f"`{limit}`" not in table] == []
