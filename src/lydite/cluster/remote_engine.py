@@ -22,11 +22,14 @@ from lydite.cluster.config import ClusterConfig
 from lydite.cluster.faults import Lost
 from lydite.cluster.packing import buckets
 from lydite.cluster.pool import Hands, Weights
-from lydite.cluster.processes import SLICE_SECONDS, Calls, Journal, Process
+from lydite.cluster.processes import Calls, Journal, Process
 from lydite.cluster.sampling import News, Stopped
 from lydite.config import UserError
 from lydite.rollout.engine import Interruption, unbegun
 from lydite.types import Completion, OnCompletion, Request
+
+LISTEN_SECONDS = 0.1
+"""How long it listens before it looks whether it was interrupted."""
 
 
 @dataclass(eq=False, slots=True)
@@ -211,7 +214,7 @@ class _Round:
         if not self._open:
             return
         waiting = {asked.news: asked for asked in self._open}
-        done, _ = ray.wait(list(waiting), num_returns=1, timeout=SLICE_SECONDS)
+        done, _ = ray.wait(list(waiting), num_returns=1, timeout=LISTEN_SECONDS)
         if done:  # and all others that are there by now
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         for reference in done:
