@@ -249,9 +249,15 @@ def experts() -> ModelConfig:
     return whole.model_copy(update={"path": "init:mixtral", "init": init})
 
 
+def falcon() -> ModelConfig:
+    """Its attention cannot be replaced."""
+    return tiny_model().model_copy(update={"path": "init:falcon", "init": {}})
+
+
 def saved(rank: int, folder: Path) -> None:
     """Checkpoints and models of four ranks, two by two."""
-    save_policy(sharded_policy(experts(), ShardingConfig())[0], folder / "experts model")
+    for name, model in (("experts", experts()), ("falcon", falcon())):
+        save_policy(sharded_policy(model, ShardingConfig())[0], folder / f"{name} model")
     for name, case in SAVED.items():
         learner = sharded(case)
         place, places = case.sharding.share_of(rank, 4)
@@ -280,6 +286,7 @@ def read(folder: Path) -> dict[str, Any]:
         ("saved", None, plain),
         ("saved", adapters, plain),
         ("experts", None, plain),
+        ("falcon", None, plain),
         ("saved products", None, PRODUCTS),
     ):
         model = ModelConfig(path=str(folder / f"{name} model"), lora=lora)

@@ -31,7 +31,7 @@ from lydite.model.policy import Policy
 from lydite.model.probe import why_not_flat
 from lydite.model.row_reading import files_of, read_rows
 from lydite.model.shards import Shards, attempt, local, materialise, own_part, shard
-from lydite.model.source import Source, find_source, reading
+from lydite.model.source import Source, find_source, quiet, reading
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -62,6 +62,7 @@ def load_sharded(
     _widen(model)
     if config.gradient_checkpointing:
         attempt(lambda: recompute_activations(model))
+    _remember_attention(model)
     attempt(lambda: shard(model, plan))
     materialise(model, plan)
     files = _readable(config, model)
@@ -74,6 +75,16 @@ def load_sharded(
         model.set_attn_implementation(NAME)
     model.train()
     return policy_of(config, model, tokenizer, reason, plan)
+
+
+def _remember_attention(model: PreTrainedModel) -> None:
+    """Transformers tells by a class's source whether its attention can be replaced, when it first
+    is, and remembers it; the classes that FSDP derives have no source.
+    """
+    before = model.config._attn_implementation
+    with quiet():
+        model.set_attn_implementation(NAME)
+        model.set_attn_implementation(before)
 
 
 def _readable(config: ModelConfig, model: PreTrainedModel) -> dict[str, Path] | None:
