@@ -26,7 +26,7 @@ from lydite.types import Completion, Request, SamplingParams
 pytestmark = [pytest.mark.usefixtures("ray_here"), pytest.mark.xdist_group("ray")]
 SETTINGS = {
     "rollout": {"workers": 2, "cpus": 1},
-    "timeouts": {"heartbeat": 6, "start": 120, "sampling": 60, "say": 30},
+    "timeouts": {"heartbeat": 6, "start": 120, "sampling": 60, "say": 2},
     "heartbeat_every": 1,
 }
 
@@ -37,6 +37,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.config: ClusterConfig = validate(ClusterConfig, SETTINGS)
         self.warned: list[tuple[str, str]] = []
+        self.log = folder / "cluster.log"
         journal = Journal(folder, lambda *warning: self.warned.append(warning))
         self.watch = Watch(self.config, journal)
         calls = Calls(self.config, self.watch, journal)
@@ -164,6 +165,9 @@ def test_what_a_lost_worker_owed_is_asked_of_another(
     alike(found, local_engine(policy, EngineConfig(), 5).generate(many))
     assert [code for code, _ in bench.warned] == ["rollout_worker_lost"]
     assert "rollout-0 was lost while sampling" in bench.warned[0][1]
+    if number == signal.SIGSTOP:
+        said = bench.log.read_text()
+        assert "waiting for rollout-0: sampling, " in said and "no sign of life for 6 s" in said
     deadline = time.monotonic() + 60
     while len(bench.pids()) < 2:
         assert time.monotonic() < deadline, "the lost worker is replaced"
