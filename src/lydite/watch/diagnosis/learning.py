@@ -28,7 +28,7 @@ LARGE_KL = 0.1
 MOST_GRADIENT = 10.0
 LARGE_STEP = 0.01
 """Share of their size that one step may move the weights by and still be small."""
-STOOD_STILL = 1e-5
+STOOD_STILL = 1e-4
 MOVED = 1e-3
 """Sums of ``update_ratio`` over a run: all of it is less than the least that can be seen, or more
 than a rate too low would give.
