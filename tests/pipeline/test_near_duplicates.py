@@ -44,8 +44,10 @@ def test_they_may_be_refused_or_let_be(tmp_path):
 
 
 def test_problems_that_are_made_are_not_compared(tmp_path):
-    plain = recipe([rl_stage()], tmp_path)
-    assert load_tasks(validate(Recipe, plain), {})["heldout"].notes == ()
+    plain = validate(Recipe, recipe([rl_stage()], tmp_path))
+    assert load_tasks(plain, {})["heldout"].notes == ()
+    names = [check.name for check in check_recipe(plain, tmp_path / "run")]
+    assert "heldout apart from train" in names and "heldout unlike training" not in names
 
 
 def test_the_dry_run_shows_pairs(tmp_path):

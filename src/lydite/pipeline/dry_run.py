@@ -19,7 +19,13 @@ from lydite.pipeline.cluster_check import cluster_checks
 from lydite.pipeline.device import pick_device
 from lydite.pipeline.fit import longest_sampled
 from lydite.pipeline.folder import RunFolder
-from lydite.pipeline.problems import checked_near, load_one, near_training, problems_of
+from lydite.pipeline.problems import (
+    checked_near,
+    load_one,
+    near_sources,
+    near_training,
+    problems_of,
+)
 from lydite.pipeline.recipe import Recipe, check_tasks
 from lydite.pipeline.stages.stage import Finding, Stage
 from lydite.pipeline.survey import survey
@@ -168,7 +174,7 @@ def _held_out(recipe: Recipe, tasks: Mapping[str, TaskData]) -> Iterator[Check]:
             if name in tasks and trained in tasks:
                 problems = tasks[trained].problems, tasks[name].problems
                 yield _try(f"{name} apart from {trained}", partial(_apart, *problems))
-        if name in tasks and recipe.evaluation.near_duplicates != "ignore":
+        if name in tasks and near_sources(recipe, name):
             yield _try(f"{name} unlike training", partial(_unlike, recipe, name, tasks))
 
 

@@ -40,20 +40,25 @@ def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskD
     return tasks
 
 
-def near_training(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> list[Near]:
-    """The questions of a held-out task that are nearly trained on; of problems that are made, whose
-    sides are apart by construction, none are compared.
+def near_sources(recipe: Recipe, name: str) -> list[str]:
+    """The training tasks that a held-out one is compared with for near duplicates. Problems that
+    are made are not: their sides are apart by construction.
     """
 
     def read(task: str) -> bool:
         configs = [recipe.tasks.get(part) for part in recipe.parts_of(task)]
         return any(c is None or not (c.generated or c.courtesy or c.gym) for c in configs)
 
-    sources = [source for source in recipe.trained_on() if source in tasks and read(source)]
-    if recipe.evaluation.near_duplicates == "ignore" or not sources or not read(name):
+    if recipe.evaluation.near_duplicates == "ignore" or not read(name):
         return []
-    trained = (problem for source in sources for problem in tasks[source].problems)
-    return near_duplicates(trained, tasks[name].problems)
+    return [source for source in recipe.trained_on() if read(source)]
+
+
+def near_training(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> list[Near]:
+    """The questions of a held-out task that are nearly trained on."""
+    sources = [source for source in near_sources(recipe, name) if source in tasks]
+    trained = [problem for source in sources for problem in tasks[source].problems]
+    return near_duplicates(trained, tasks[name].problems) if trained else []
 
 
 def _noted(recipe: Recipe, name: str, tasks: Mapping[str, TaskData]) -> TaskData:
