@@ -403,13 +403,13 @@ def four(rank: int, folder: Path) -> dict[str, Any]:
 
 def main(rank: int, size: int, folder: Path, run: Callable[[int, Path], dict[str, Any]]) -> None:
     torch.set_num_threads(1)
-    faulthandler.dump_traceback_later(100, exit=True)
+    faulthandler.dump_traceback_later(250, exit=True)
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/store-{run.__name__}",
         rank=rank,
         world_size=size,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=120),
     )
     found = run(rank, folder)
     if rank == 0:
@@ -427,7 +427,7 @@ if __name__ == "__main__":
         for each in ranks:
             each.start()
         for each in ranks:
-            each.join(120)
+            each.join(280)
         if [each.exitcode for each in ranks] != [0] + [9 * (run is dying)] * (size - 1):
             for each in ranks:
                 each.kill()

@@ -56,7 +56,7 @@ def found(tmp_path_factory):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=220,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     found = {**torch.load(folder / "found-4.pt"), **torch.load(folder / "found-2.pt")}
