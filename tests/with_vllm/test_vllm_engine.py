@@ -98,6 +98,14 @@ def test_a_head_of_its_own_or_the_embeddings(tied, train):
     assert worst(policy, engine.generate(ask(WAYS[0])), 1.0) < CLOSE
 
 
+def test_weights_by_way_of_a_folder(policy, engine, train, monkeypatch):
+    """As where vLLM's model is in other processes."""
+    monkeypatch.setattr(engine, "_by_folder", True)
+    train(policy)
+    engine.refresh(1)
+    assert worst(policy, engine.generate(ask(WAYS[0])), 1.0) < CLOSE
+
+
 def test_a_prompt_that_was_cached_is_run_again_with_new_weights(policy, engine, train):
     # Longer than a block of the cache, so that its keys would be found there.
     prompt = tuple(7 + i % 20 for i in range(96))

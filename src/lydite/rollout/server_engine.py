@@ -201,11 +201,12 @@ class ServerEngine:
         return [sorted(each, key=lambda completion: completion.sample) for each in found]
 
     def _parts(self, requests: Sequence[Request]) -> Iterator[_Part]:
-        """By tokens all samples in one call; by messages one each, for their lengths are told only
-        in sum.
+        """By tokens all samples in one call. One each by messages, for their lengths are told only
+        in sum, and at temperature 0, where vLLM refuses several.
         """
         for index, request in enumerate(requests):
-            size = 1 if self._policy is None else request.samples
+            alone = self._policy is None or request.params.temperature == 0
+            size = 1 if alone else request.samples
             last = request.first_sample + request.samples
             for first in range(request.first_sample, last, size):
                 key = address_key(

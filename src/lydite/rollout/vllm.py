@@ -13,9 +13,9 @@ means:
   engine's, and repeat where vLLM's batches do.
 - **Endings.** The stop token is kept as the last; text is decoded here, from tokens.
 - **Weights** are taken over in place by vLLM's layer-wise reloading: by reference where the model
-  is in this process, and from a folder where several processes hold a part each. Adapters of LoRA
-  are swapped in place of the last. The prefix cache is dropped, and vLLM is told the version,
-  which must be the loop's when it is next asked to sample.
+  is in this process, and from a folder where it is in others, each of which reads its part.
+  Adapters of LoRA are swapped in place of the last. The prefix cache is dropped, and vLLM is told
+  the version, which must be the loop's when it is next asked to sample.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -56,13 +57,11 @@ Weights = Iterable[tuple[str, Tensor]]
 _PART_BYTES = 4 << 30
 
 _SETTINGS = {
-    # In this process: weights are handed over by reference, and nothing is left when it ends.
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # What vLLM's own transfer sends to worker processes holds more than plain values.
-    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
+    # Forked, a process with threads (Ray's, a GPU's) may hang.
+    "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
 }
 
 
@@ -130,7 +129,10 @@ class VllmEngine:
         self._on_gpu = torch.cuda.is_available() if device is None else device.startswith("cuda")
         self._context = self._config.vllm.max_model_len or served.context
         self._scratch = tempfile.TemporaryDirectory(prefix="lydite-vllm-")
-        self._by_folder = self._config.vllm.tensor_parallel > 1
+        # vLLM has a process group of its own, and one process has room for one: beside a learner
+        # rank it works in a child. Else here, where weights are handed over by reference.
+        self._apart = torch.distributed.is_initialized()
+        self._by_folder = self._apart or self._config.vllm.tensor_parallel > 1
         self._adapter: Any = None
         self._asleep = self._lost = False
         self._mode = ("processed_logprobs", 1.0)
@@ -243,19 +245,16 @@ class VllmEngine:
 
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
-        cleanup_dist_env_and_memory()
+        if not self._apart:
+            cleanup_dist_env_and_memory()
         self._scratch.cleanup()
 
     def _start(self, settings: Mapping[str, Any]) -> Any:
         """Starts vLLM in a thread, so that the wait for it can end."""
         config = self._config.vllm
-        if torch.distributed.is_initialized():
-            raise UserError(
-                "engine.kind: vllm cannot share a process with one of several learner ranks; set "
-                "cluster.mode to separate or async"
-            )
         for name, value in _SETTINGS.items():
             os.environ.setdefault(name, value)
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "01"[self._apart]
         threads = torch.set_num_threads
         made: dict[str, Any] = {}
 
@@ -323,7 +322,7 @@ class VllmEngine:
         folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch.name))
         try:
             _write_parts(weights, folder)
-            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(folder)})
+            self._llm.collective_rpc("lydite_reload", args=(str(folder),))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -497,6 +496,10 @@ class WorkerExtension:
             own = vars(head).setdefault("lydite_scale", head.scale)
             head.scale = own * factor
 
+    def lydite_reload(self, folder: str) -> None:
+        """Weights as :func:`_write_parts` wrote them in place of those that it has."""
+        self.model_runner.reload_weights(weights_iterator=_read_parts(Path(folder)))
+
     def lydite_rebind_head(self) -> None:
         """On a CPU vLLM computes with a packed copy of the head's weights, which reloading leaves
         as it was where the head is tied to the embeddings (seen with 0.32).
@@ -564,6 +567,14 @@ def _write_parts(weights: Weights, folder: Path) -> None:
             part, number, size = {}, number + 1, 0
     if part:
         save_file(part, folder / f"part-{number}.safetensors")
+
+
+def _read_parts(folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """What :func:`_write_parts` wrote, a tensor at a time."""
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as part:
+            for name in part.keys():  # noqa: SIM118
+                yield name, part.get_tensor(name)
 
 
 def _plain(value: object) -> object:
