@@ -220,3 +220,10 @@ def test_scores_by_tag() -> None:
     assert {tag: (i.mean, i.n) for tag, i in found.items()} == {"x": (0.75, 2), "y": (0.0, 1)}
     assert tag_scores(scores, dict.fromkeys("abcd", "x")) == {}
     assert flat({"t": found["y"]}) == {"t": 0.0, "t_lo": found["y"].lo, "t_hi": found["y"].hi}
+
+
+def test_an_interval_counts_the_draws_that_have_no_sample_in_common() -> None:
+    """Ten problems alike: 1 − C(4,2)/C(8,2) = 11/14 each, from 8/2 draws each."""
+    found = repeated_scores([[("1", 1.0), ("2", 0.0)] * 4] * 10, 8)["pass@2"]
+    assert found.mean == pytest.approx(11 / 14)
+    assert (found.lo, found.hi) == pytest.approx(wilson(40 * 11 / 14, 40))
