@@ -28,7 +28,7 @@ from lydite.pipeline.probe.findings import Findings, findings
 from lydite.pipeline.probe.record import Record, RecordedEngine, Tell
 from lydite.pipeline.probe.report import as_json, as_markdown
 from lydite.pipeline.probe.subject import Subject
-from lydite.rollout.select import local_engine
+from lydite.rollout.select import engine_of
 from lydite.train.evaluate import Evaluation, Prompt, evaluate
 from lydite.verify.verifier import build
 from lydite.watch.samples import write_sample_file
@@ -120,7 +120,7 @@ def _answers(subject: Subject, policy: Policy, out: Path, samples: int, tell: Te
     recipe, stage = subject.recipe, subject.stage
     verifier = build(subject.verifier, list(subject.problems))
     prompts = [Prompt(p, render_prompt(policy, p)) for p in subject.problems]
-    engine = local_engine(policy, recipe.engine, recipe.seed)
+    engine = engine_of(policy, recipe.engine, recipe.seed)
     try:
         with Record(out / COMPLETIONS) as record:
             recorded = RecordedEngine(engine, record, tell)
