@@ -176,3 +176,13 @@ def test_it_says_whether_the_skill_is_there():
     assert "nearly all of this already" in said([0.99, 1.0])
     assert "RL can sharpen" in said([0.15])
     assert "more tries hardly help" in said([0.0, 1.0])
+
+
+def test_the_present_size_stays_where_another_is_hardly_better():
+    # At p = 0.5, q(G)/√G is 0.4375 for 4, 0.3508 for 8 and 0.25 for 16.
+    found = sampled([0.5] * 800, 16)
+    assert best_size(found, 8) == best_size(found, 16) == best_size(found)
+    # At p = 0.25: 0.3398 and 0.3182.
+    found = sampled([0.25] * 800, 16)
+    sizes = [best_size(found, now) for now in (None, 4, 8, 16, 6)]
+    assert [choice and choice.size for choice in sizes] == [4, 4, 8, 4, 4]

@@ -24,6 +24,9 @@ half-way, in ratio, between nothing and what twice the prompts would bring for t
 SMALLEST_GROUP = 4
 """Fewer completions make a poor baseline, whatever they cost."""
 
+WORTH_CHANGING = 1.15
+"""By how much a group size must be better than the present one to be recommended in its place."""
+
 TRUNCATED = 0.05
 """Share of completions cut off from which their lengths no longer say how long they would be."""
 
@@ -157,29 +160,39 @@ def group_sizes(tallies: Sequence[Tally]) -> list[GroupSize]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A group size. ``sure``: the sizes beside it are worse by more than chance explains."""
+    """A group size. ``sure``: the sizes beside it are worse by more than chance explains, or it is
+    the present one and none is much better.
+    """
 
     size: int
     sure: bool
 
 
-def best_size(tallies: Sequence[Tally]) -> Choice | None:
+def best_size(tallies: Sequence[Tally], now: int | None = None) -> Choice | None:
     """The group size with the largest ``q(G)/√G``, ``q`` being the share of informative groups:
     doubling goes on while it raises the share by :data:`ENOUGH` or more.
 
     ``q(G)`` is the mean square of GRPO's normalised advantages over all that is sampled, so larger
     groups always teach more a completion, and more prompts always give more informative groups for
-    the same cost; the rule stands half-way. ``None`` where no group is informative.
+    the same cost; the rule stands half-way. The size that is used ``now`` stays where none is
+    better by :data:`WORTH_CHANGING`. ``None`` where no group is informative.
     """
     found = [g for g in group_sizes(tallies) if g.size >= SMALLEST_GROUP and _is_doubling(g.size)]
     found = found or group_sizes(tallies)[-1:]
     if not found or found[-1].informative.mean == 0:
         return None
-    chosen = max(found, key=lambda g: (g.informative.mean / math.sqrt(g.size), -g.size))
+    chosen = max(found, key=lambda g: (_worth(g), -g.size))
+    present = [g for g in group_sizes(tallies) if g.size == now]
+    if present and _worth(chosen) < WORTH_CHANGING * _worth(present[0]):
+        return Choice(present[0].size, True)
     place = found.index(chosen)
     beside = found[max(0, place - 1) : place + 2]
     sure = all(_beats(tallies, chosen.size, other.size) for other in beside if other is not chosen)
     return Choice(chosen.size, sure)
+
+
+def _worth(group: GroupSize) -> float:
+    return group.informative.mean / math.sqrt(group.size)
 
 
 def _is_doubling(size: int) -> bool:

@@ -83,7 +83,7 @@ def findings(subject: Subject, policy: Policy, found: Evaluation) -> Findings:
             "`lydite verify`"
         )
     right, every = _lengths(found)
-    choice = best_size(tallies)
+    choice = best_size(tallies, subject.stage.group_size)
     tags = dict.fromkeys(sorted(t.tag for t in tallies))
     curve, split = tuple(pass_curve(tallies)), shares(tallies)
     return Findings(

@@ -115,7 +115,8 @@ def _sizes(subject: Subject, found: Findings) -> list[str]:
         "## Group size",
         "",
         "Groups that have something to compare, and completions sampled for each of them. A "
-        "doubled group is recommended while it raises the share by 1.41 or more.",
+        "doubled group is recommended while it raises the share by 1.41 or more; the present size "
+        "stays where that gains less than 15%.",
         "",
         "| completions | informative groups | completions each | |",
         "| --- | --- | --- | --- |",
