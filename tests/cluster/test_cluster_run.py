@@ -25,9 +25,10 @@ OF_THE_CLOCK = re.compile("second|memory")
 
 def stages(staleness: int) -> list[dict[str, Any]]:
     """Two optimiser steps a rollout, a reference, and groups that teach nothing."""
-    spec = "grpo+kl+tis" if staleness else "grpo+kl"
-    rl = rl_stage(objective=spec, update={"minibatches": 2}, staleness=staleness)
-    return [sft_stage(steps=2), rl]
+    rl = rl_stage(objective="grpo+kl", update={"minibatches": 2})
+    # Long enough to be under way while the model is measured.
+    stale = {"objective": "grpo+kl+tis", "sampling": {"max_tokens": 60}, "staleness": staleness}
+    return [sft_stage(steps=2), {**rl, **stale} if staleness else rl]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
 
 def run(place: Path, cluster: dict[str, Any] | None, staleness: int) -> Path:
     values = recipe(stages(staleness), place, cluster=cluster)
+    if staleness:
+        values["evaluation"]["every"] = 1
     return run_recipe(load_recipe(write(values, place / "recipe.yaml")), place / "run").folder
 
 
