@@ -54,11 +54,11 @@ def dynamic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="session")
 def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Adapters in both stages, with a KL term to the model without them, and then to the one with
-    them as they were after three steps; sampled two updates behind.
+    them as they were after three steps; sampled two updates behind, problems by a curriculum.
     """
     place = tmp_path_factory.mktemp("lora")
     objective = {"patches": "tis", "kl": {"coefficient": 0.1, "refresh": 3}}
-    rl = rl_stage(steps=5, objective=objective, staleness=2)
+    rl = rl_stage(steps=5, objective=objective, staleness=2, curriculum={"half_life": 2.0})
     values = recipe([sft_stage(steps=2), rl], place)
     values["model"] = {**values["model"], "lora": {"rank": 2}}
     file = write(values, place / "recipe.yaml")
