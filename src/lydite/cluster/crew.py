@@ -25,7 +25,8 @@ from lydite.types import Completion, OnCompletion, Request
 class Job:
     """What a stage wants of a cluster: the model that it starts from and what trains it. ``seed``
     is the run's, ``dropout_seed`` the stage's own; ``minibatches`` are the optimiser steps of an
-    epoch; ``stale`` says whether sampling may lag behind.
+    epoch; ``stale`` says whether sampling may lag behind, ``in_flight`` whether what samples then
+    goes on with completions that are cut.
     """
 
     model: ModelConfig
@@ -35,6 +36,7 @@ class Job:
     dropout_seed: int
     minibatches: int
     stale: bool = False
+    in_flight: bool = False
 
 
 class Crew:
@@ -49,6 +51,7 @@ class Crew:
         """
         session.open()
         config, self._session = session.config, session
+        self.in_flight = job.in_flight
         self._held = ExitStack()
         try:
             journal = session.journal
@@ -146,6 +149,7 @@ class DetachedRemoteEngine:
     def __init__(self, engine: RemoteEngine, crew: Crew) -> None:
         self._engine = engine
         self._crew = crew
+        engine.may_cut = crew.in_flight
 
     @property
     def version(self) -> int:

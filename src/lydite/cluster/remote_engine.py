@@ -74,6 +74,7 @@ class RemoteEngine:
         self._numbers = itertools.count()
         self._stopped = False
         self.interruption = Interruption()
+        self.may_cut = True
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """See :meth:`stream`."""
@@ -111,8 +112,11 @@ class RemoteEngine:
                 self._load(weights)
 
     def interrupt(self) -> None:
-        """See :class:`lydite.types.InterruptibleEngine`."""
-        self.interruption.ask()
+        """See :class:`lydite.types.InterruptibleEngine`. Nothing happens where who samples could
+        not go on with what is cut.
+        """
+        if self.may_cut:
+            self.interruption.ask()
 
     def stop(self) -> None:
         """Ends a call that is under way, and those to come, by :class:`Stopped`."""

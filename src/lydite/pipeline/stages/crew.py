@@ -70,6 +70,7 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
 
     policy = at.load_prompting()
     seed = at.recipe.seed
+    in_flight = at.in_flight(policy, config.asynchronous or session.config.mode == "async")
     job = Job(
         _resolved(at.settings, session),
         config.build_learner,
@@ -78,6 +79,7 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
         seed + at.earlier,
         config.update.minibatches,
         stale=bool(config.staleness),
+        in_flight=in_flight is not None,
     )
     processes = Processes(session, job)
     try:
@@ -87,7 +89,7 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
             processes.learner,
             processes.ahead,
             processes.sync,
-            at.in_flight(policy, config.asynchronous or session.config.mode == "async"),
+            in_flight,
             Elsewhere(
                 lambda: _with_weights(load_policy(job.model, "cpu", seed), processes.learner),
                 processes.learner.write,
