@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lydite.cluster.config import ClusterConfig
-from lydite.cluster.remote_engine import missing, shared_out
+from lydite.cluster.remote_engine import RemoteEngine, missing, shared_out
 from lydite.cluster.remote_learner import RemoteLearner
 from lydite.cluster.shares import run_tokens, together
 from lydite.objective.objective import Objective
@@ -139,3 +141,12 @@ def test_ranks_that_a_product_lies_over_have_the_same_share(sharding, peers):
     assert all(ranks.called[i] is ranks.called[i - i % peers] for i in range(4))
     taken = [g for share in ranks.called[::peers] for g in share.groups if g.sequences]
     assert sorted(len(g.sequences[0].token_ids) for g in taken) == [3, 4, 5, 7, 9]
+
+
+@pytest.mark.parametrize("may_cut", [True, False])
+def test_who_cannot_go_on_with_what_is_cut_is_not_interrupted(may_cut: bool) -> None:
+    nobody: Any = None
+    engine = RemoteEngine(ClusterConfig(), nobody, nobody, nobody)
+    engine.may_cut = may_cut
+    engine.interrupt()
+    assert engine.interruption.noticed() == may_cut
