@@ -126,7 +126,7 @@ def test_the_recipe_that_ships_is_found_and_accepted(
         ("separate", {"tensor": 2}, 1, (100 + 300) // 4 + 20 + 7),
         ("separate", {"offload": True}, 1, 40 + 7),
         ("separate", {"offload": True}, 0, (100 + 300) // 4 + 40 + 7),
-        ("colocated", {}, 1, (100 + 300) // 4 + 40 + 100 + 9),
+        ("colocated", {}, 1, (100 + 300) // 4 + 40 + 100 + 5 + 9),
     ],
 )
 def test_what_a_learner_rank_takes_in_shards(
@@ -142,9 +142,12 @@ def test_what_a_learner_rank_takes_in_shards(
         critic=0,
         copies=0,
         beside=0,
+        packed=5,
         cache=9,
         activations=7,
         gathered=40,
     )
     cluster = ClusterConfig(mode=mode, learner={"ranks": 4, "gpus": gpus, "sharding": sharding})
     assert by_process(found, cluster)[0] == learner
+    rollout = (("rollout", 100 + 5 + 9),) if mode == "separate" else ()
+    assert by_process(found, cluster)[1] == rollout

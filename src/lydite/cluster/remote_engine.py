@@ -28,6 +28,8 @@ from lydite.config import UserError
 from lydite.rollout.engine import Interruption, unbegun
 from lydite.types import Completion, OnCompletion, Request
 
+NUMBERS = itertools.count()
+"""Of calls: engines with the same workers must not take one for another's."""
 LISTEN_SECONDS = 0.1
 """How long it listens before it looks whether it was interrupted."""
 
@@ -71,7 +73,6 @@ class RemoteEngine:
         self._journal = journal
         self._load = load
         self._turn = turn or nullcontext()
-        self._numbers = itertools.count()
         self._stopped = False
         self.interruption = Interruption()
         self.may_cut = True
@@ -131,7 +132,7 @@ class RemoteEngine:
 
     def begin(self, process: Process, requests: list[tuple[int, Request]]) -> _Asked:
         """Asks a worker."""
-        number = next(self._numbers)
+        number = next(NUMBERS)
         wanted = [request for _, request in requests]
         news = process.ask("sample", number, wanted, self._config.heartbeat_every)
         now = time.monotonic()

@@ -126,10 +126,16 @@ class Samples(Actor):
     def __init__(self, role: str, logs: str, threads: int) -> None:
         super().__init__(role, logs, threads)
         self._calls: dict[int, _Call] = {}
+        self._newest = -1
+        self._early: set[int] = set()
 
     def sample(self, number: int, requests: Sequence[Request], seconds: float) -> News:
         """Begins to sample, and gives the first :meth:`news` of it."""
         self._calls[number] = call = _Call()
+        self._newest = max(self._newest, number)
+        if number in self._early:
+            self._early.discard(number)
+            self.interrupt(number)
         self._work.submit(self._sample, call, requests)
         return self.news(number, seconds)
 
@@ -144,8 +150,12 @@ class Samples(Actor):
         return found
 
     def interrupt(self, number: int) -> None:
-        """Has a call hand over what it has, if its engine can; it ends then."""
+        """Has a call hand over what it has, if its engine can; it ends then. This may overtake the
+        call itself, whose number is larger than those before it.
+        """
         call = self._calls.get(number)
+        if call is None and number > self._newest:
+            self._early.add(number)
         if call is not None and not call.done and isinstance(self.engine, InterruptibleEngine):
             self.engine.interrupt()
 

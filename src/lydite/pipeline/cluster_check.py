@@ -114,5 +114,6 @@ def by_process(
     if cluster.mode == "colocated":
         # One that has shards samples from whole weights beside them.
         beside = 0 if sharding is None else found.weights
-        return state + beside + max(found.cache, found.activations), ()
-    return state + found.activations, (("rollout", found.weights + found.cache),)
+        return state + beside + max(found.packed + found.cache, found.activations), ()
+    sampling = found.weights + found.packed + found.cache
+    return state + found.activations, (("rollout", sampling),)
