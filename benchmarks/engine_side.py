@@ -113,16 +113,17 @@ def batching_side(folder: str, dtype: str, _: dict[str, object]) -> Side:
     return run
 
 
-def vllm_side(folder: str, dtype: str, _: dict[str, object]) -> Side:
-    """vLLM for CPUs, compiled, prefix caching on; with the log-probability of each sampled token,
-    which RL needs.
+def vllm_side(folder: str, dtype: str, settings: dict[str, object]) -> Side:
+    """vLLM for CPUs, prefix caching on; with the log-probability of each sampled token, which RL
+    needs. ``settings`` are arguments of its ``LLM``, such as ``enforce_eager``.
     """
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     from vllm import LLM, SamplingParams
 
-    llm = LLM(folder, dtype=dtype, max_model_len=1024, max_num_seqs=256)
+    plain = {"dtype": dtype, "max_model_len": 1024, "max_num_seqs": 256}
+    llm = LLM(folder, **{**plain, **settings})
 
     def run(work: Work) -> int:
         prompts = [{"prompt_token_ids": prompt} for prompt, limits in work for _ in limits]
