@@ -19,7 +19,7 @@ MODEL = {
         "num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.3,
     },
     "vocabulary": VOCABULARY,
-    "context": 128,
+    "context": 320,
 }  # fmt: skip
 ENGINE = {"kind": "vllm", "cache_gb": 0.2, "max_rows": 16}
 SEED = 3

@@ -107,8 +107,8 @@ def test_weights_by_way_of_a_folder(policy, engine, train, monkeypatch):
 
 
 def test_a_prompt_that_was_cached_is_run_again_with_new_weights(policy, engine, train):
-    # Longer than a block of the cache, so that its keys would be found there.
-    prompt = tuple(7 + i % 20 for i in range(96))
+    # Longer than a block of the cache (128 tokens on a CPU), so its keys would be found there.
+    prompt = tuple(7 + i % 20 for i in range(200))
     request = Request("long", prompt, 2, SamplingParams(8))
     engine.generate([request])
     train(policy)
@@ -207,8 +207,8 @@ def test_what_the_listener_raises_ends_the_call_and_not_the_engine(engine):
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_sampled(engine):
-    with pytest.raises(UserError, match="pass the context of 128"):
-        engine.generate(ask(SamplingParams(125)))
+    with pytest.raises(UserError, match="pass the context of 320"):
+        engine.generate(ask(SamplingParams(317)))
     with pytest.raises(UserError, match="top_p: must be"):
         engine.generate(ask(SamplingParams(4, top_p=0.0)))
 
