@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lydite.cluster.config import ClusterConfig, TimeoutsConfig
 from lydite.cluster.placement import check_room, describe, roles, total
 from lydite.cluster.remote_learner import PHASES
+from lydite.cluster.session import Session
 from lydite.config import UserError, validate
 
 
@@ -85,3 +87,14 @@ def test_every_wait_is_in_the_documentation_by_its_name_and_its_limit() -> None:
     assert [name for name in sorted(named) if f"`{name}`" not in table] == []
     limits = set(TimeoutsConfig.model_fields) - {"say"}
     assert [limit for limit in sorted(limits) if f"`{limit}`" not in table] == []
+
+
+@pytest.mark.parametrize(("given", "asked"), [(None, "local"), ("auto", "auto")])
+def test_without_an_address_no_ray_is_joined_that_runs_already(
+    given: str | None, asked: str, tmp_path: Path
+) -> None:
+    """With no address at all Ray joins whatever it finds on the machine, or in RAY_ADDRESS."""
+    found: dict[str, Any] = {}
+    session = Session(config(address=given), tmp_path, lambda code, message: None)
+    session._connect(SimpleNamespace(init=lambda **settings: found.update(settings)))
+    assert found["address"] == asked

@@ -93,6 +93,7 @@ class Session:
         store = config.object_store_gb
         try:
             ray.init(
+                address="local",  # never one that something else has started here
                 # Processes on a CPU may share cores: that is slow, and a way to try a recipe.
                 num_cpus=max(cores, -int(-total(config)[0] // 1)),
                 include_dashboard=False,
