@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from lydite.cluster.remote_learner import MemberHands, Ranks, RemoteLearner
 from lydite.cluster.sampling import EngineSpec, fetched
 from lydite.cluster.session import Session
 from lydite.cluster.training import BuildLearner, LearnerSpec
+from lydite.cluster.turns import Turns
 from lydite.model.loading import ModelConfig
 from lydite.rollout.engine import EngineConfig
 from lydite.types import Completion, OnCompletion, Request
@@ -80,12 +80,13 @@ class Crew:
             )
             hands: Hands = self.pool or MemberHands(self._ranks, watch)
             self.learner = RemoteLearner(self._ranks, job.minibatches, self._stepped)
-            turn = threading.RLock()
+            turns = Turns()
             take = None if self.pool is None else self.pool.load
-            self.engine = RemoteEngine(config, hands, calls, journal, take, turn)
+            self.engine = RemoteEngine(config, hands, calls, journal, take, turns.first)
             self.ahead = None
             if job.stale:
-                detached = RemoteEngine(config, hands, calls, journal, take, turn)
+                detached = RemoteEngine(config, hands, calls, journal, take, turns.behind)
+                turns.give_way = detached.interrupt
                 self.ahead = DetachedRemoteEngine(detached, self)
             if self.pool is not None:
                 self.pool.start()

@@ -60,10 +60,10 @@ class RemoteEngine:
         calls: Calls,
         journal: Journal,
         load: Callable[[Weights], None] | None = None,
-        turn: AbstractContextManager[object] | None = None,
+        turn: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """``load`` gives every worker new weights; None where they share the learner's. ``turn`` is
-        held while they sample, so that engines with other weights can have the same workers.
+        """``load`` gives every worker new weights; None where they share the learner's. A ``turn``
+        is held while they sample, so that engines with other weights can have the same workers.
         """
         self.version = 0
         self.newest: Weights | None = None
@@ -72,7 +72,7 @@ class RemoteEngine:
         self._calls = calls
         self._journal = journal
         self._load = load
-        self._turn = turn or nullcontext()
+        self._turn = turn
         self._stopped = False
         self.interruption = Interruption()
         self.may_cut = True
@@ -91,7 +91,7 @@ class RemoteEngine:
             UserError: as the workers' engines; or too many workers were lost.
             TooFew: too few workers came in time.
         """
-        with self._turn:
+        with self._turn():
             if self.newest is not None and self._load is not None:
                 self._load(self.newest)
             return _Round(self, requests, on_completion).run()
@@ -109,7 +109,7 @@ class RemoteEngine:
         assert self._load is not None, "these workers share the learner's weights"
         self.newest, self.version = weights, weights.version
         if at_once:
-            with self._turn:
+            with self._turn():
                 self._load(weights)
 
     def interrupt(self) -> None:
