@@ -107,7 +107,6 @@ class Flight:
                 ``patience`` seconds, or whatever engine and verifier say.
         """
         began = time.perf_counter()
-        self._begin()
         if self._published != self._live.version:
             self.publish(self._live.version)
         with self._changed:
@@ -115,6 +114,7 @@ class Flight:
             self._advance(step)
             before = self._collector.place.left
             self._moved = time.monotonic()
+            self._begin()  # not before it is known what samples, and for which step
             self._refill()
             self._changed.notify_all()
             taken = self._wait()

@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from lydite.rollout.sampler import Drawn
 
 T = TypeVar("T")
 Fate = Literal["trained", "rejected", "retired", "dropped"]
-FATES: tuple[Fate, ...] = ("trained", "rejected", "retired", "dropped")
 
 
 @dataclass(eq=False, slots=True)
@@ -58,13 +57,6 @@ class Ledger(Generic[T]):
             self.open.remove(entry)
             self.fates[fate] += 1
         assert self.drawn == len(self.open) + sum(self.fates.values()), "each draw is settled once"
-
-    def state(self) -> dict[str, Any]:
-        """As JSON: the open draws as [problem, epoch] in order, and how many came to what."""
-        return {
-            "open": [[entry.drawn.problem.id, entry.drawn.epoch] for entry in self.open],
-            "fates": {fate: self.fates[fate] for fate in FATES},
-        }
 
 
 def feasible(deadlines: Iterable[int], version: int, size: int) -> bool:
