@@ -132,8 +132,7 @@ class Flight:
 
     def publish(self, version: int) -> None:
         """Has what is in flight go on with the learner's present weights."""
-        with self._changed:
-            self._pending = None  # its memory is free before more is taken
+        # What waits to be loaded stays until then: what is sampled meanwhile counts as of its version.
         weights = self._engine.snapshot()
         with self._changed:
             self._pending, self._published, self._next = (weights, version), version, version
