@@ -132,7 +132,7 @@ class Flight:
 
     def publish(self, version: int) -> None:
         """Has what is in flight go on with the learner's present weights."""
-        # What waits to be loaded stays until then: what is sampled meanwhile counts as of its version.
+        # What waits to be loaded stays until then: what is sampled meanwhile counts as its own.
         weights = self._engine.snapshot()
         with self._changed:
             self._pending, self._published, self._next = (weights, version), version, version
