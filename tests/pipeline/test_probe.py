@@ -238,8 +238,9 @@ def test_a_picture_is_drawn(small: Path, tmp_path: Path) -> None:
 
 ODD = '''
 def odd(completions, answer, **columns):
-    """Problems with an even answer are out of reach."""
-    return [float(t[:1].isdigit() and int(a) % 2) for t, a in zip(completions, answer)]
+    """Problems with an even answer are out of reach; of others half of all texts are right,
+    whatever an untrained model writes."""
+    return [float(sum(map(ord, t)) % 2 and int(a) % 2) for t, a in zip(completions, answer)]
 '''
 
 # --- of use to a run ------------------------------------------------------------------------------

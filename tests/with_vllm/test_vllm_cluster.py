@@ -57,3 +57,15 @@ def test_it_samples_with_what_the_ranks_have_learnt(tmp_path, mode):
     assert len(steps) == 4 and len(trained) > 1
     # At this learning rate, weights of one update ago would be far from those that learn.
     assert all(m["kl_behaviour"] < 1e-5 and m["mismatch_ess"] > 0.999 for m in trained)
+
+
+def test_in_mode_async_it_takes_new_weights_amid_completions(tmp_path):
+    cluster = {"mode": "async", "rollout": {"workers": 1}, "learner": {"ranks": 1}}
+    values = recipe(
+        [rl_stage(objective="grpo+tis", staleness=1, steps=6)],
+        tmp_path, model=MODEL, engine=ENGINE, seed=SEED, cluster=cluster,
+    )  # fmt: skip
+    folder = run_recipe(validate(Recipe, values), tmp_path / "run").folder
+    steps = [e.metrics for e in read_events(folder / "events.jsonl") if isinstance(e, StepDone)]
+    assert len(steps) == 6
+    assert all(m["staleness_max"] <= 1 for m in steps if "staleness_max" in m)

@@ -24,7 +24,13 @@ from lydite.rollout.stopping import text_of
 from lydite.rollout.vllm import Served, VllmEngine
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
-from lydite.types import Request, SamplingParams, StreamingEngine, ThinkingBudget
+from lydite.types import (
+    InterruptibleEngine,
+    Request,
+    SamplingParams,
+    StreamingEngine,
+    ThinkingBudget,
+)
 
 CLOSE = 2e-4
 """Nats between two float32 programs of two layers."""
@@ -268,3 +274,31 @@ def test_a_start_that_takes_too_long_or_fails_is_one_line(policy):
     release()
     with pytest.raises(UserError, match=r"vllm: vLLM does not start: .*quant"):
         make_engine(policy, vllm={"quantization": "of-no-kind"})
+
+
+def test_interrupted_it_hands_over_what_it_has_of_each_and_goes_on_with_other_calls(policy, engine):
+    assert isinstance(engine, InterruptibleEngine)
+    short, long, other = SamplingParams(3), SamplingParams(24), SamplingParams(24, top_k=5)
+    requests = [Request(f"q{i}", (7 + i, 8, 9), 2, p) for i, p in enumerate((short, long, other))]
+    heard = []
+
+    def hear(index, completion):
+        heard.append((index, completion.sample))
+        engine.interrupt()
+
+    ended, cut, unbegun = engine.stream(requests, hear)
+    assert heard and {index for index, _ in heard} == {0}
+    assert [c.sample for group in (ended, cut, unbegun) for c in group] == [0, 1] * 3
+    assert all(c.finish == "abort" and 0 < len(c.token_ids) < 24 for c in cut)
+    assert all(c.finish == "abort" and not c.token_ids for c in unbegun), "another way to sample"
+    assert worst(policy, [cut], 1.0) < CLOSE
+    assert {c.versions for c in cut} == {(engine.version, engine.version)}
+    again = engine.generate(requests)
+    assert all(c.finish != "abort" for c in flat(again)), "an interruption is noticed once"
+    thinking = replace(long, thinking=ThinkingBudget((4,)))
+    engine.interrupt()
+    found = engine.generate([Request("t", (7, 8, 9), 2, thinking)])
+    assert all(c.finish != "abort" for c in flat(found)), "a call with a budget is not cut"
+    engine.interrupt()
+    early = engine.generate(requests[1:2])
+    assert all(c.finish == "abort" and not c.token_ids for c in flat(early))

@@ -42,10 +42,12 @@ from lydite.rollout.budget_calls import generate_within
 from lydite.rollout.engine import (
     Draw,
     EngineConfig,
+    Interruption,
     OnProgress,
     Progress,
     check_requests,
     draws_of,
+    unbegun,
 )
 from lydite.rollout.stopping import text_of
 from lydite.types import Completion, FinishReason, OnCompletion, Request, SamplingParams
@@ -136,6 +138,7 @@ class VllmEngine:
         self._adapter: Any = None
         self._asleep = self._lost = False
         self._mode = ("processed_logprobs", 1.0)
+        self._interruption = Interruption()
         if source is None:
             self.let_go()
         if self._config.vllm.tensor_parallel > 1 and not self._on_gpu:
@@ -155,6 +158,12 @@ class VllmEngine:
     def weights_version(self) -> int:
         """The version of the weights that vLLM has."""
         return int(self._llm.llm_engine.get_weight_version())
+
+    def interrupt(self) -> None:
+        """See :class:`lydite.types.InterruptibleEngine`. Calls with thinking budgets, which are
+        several to vLLM, end by themselves first.
+        """
+        self._interruption.ask()
 
     def generate(
         self, requests: Sequence[Request], on_progress: OnProgress | None = None
@@ -194,7 +203,7 @@ class VllmEngine:
 
     def plainly(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """Completions of requests without budgets, checked already."""
-        return self._stream(requests, lambda index, completion: None, None)
+        return self._stream(requests, lambda index, completion: None, None, whole=True)
 
     def load_weights(self, weights: Weights, version: int) -> None:
         """See :class:`lydite.rollout.engine.WeightedEngine`. Adapters of a LoRA run are named as
@@ -366,19 +375,33 @@ class VllmEngine:
             self._take_source()
 
     def _stream(
-        self, requests: Sequence[Request], hear: OnCompletion, on_progress: OnProgress | None
+        self,
+        requests: Sequence[Request],
+        hear: OnCompletion,
+        on_progress: OnProgress | None,
+        whole: bool = False,
     ) -> list[list[Completion]]:
+        """``whole``: no completion is cut by an interruption."""
         found: list[list[Completion]] = [[] for _ in requests]
         draws = [d for i, request in enumerate(requests) for d in draws_of(i, request, self._seed)]
         tokens = 0
         by_mode: dict[tuple[str, float], list[Draw]] = {}
         for draw in draws:
             by_mode.setdefault(mode_of(requests[draw.request].params), []).append(draw)
+        interrupted = False
         for mode, some in by_mode.items():
+            if interrupted:
+                for draw in some:
+                    cut = unbegun(requests[draw.request], draw.sample, self.version)
+                    found[draw.request].append(cut)
+                continue
             self._set_mode(mode)
-            for draw, output in self._outputs(some, requests):
+            for draw, output in self._outputs(some, requests, whole):
                 completion = self._completion(requests[draw.request], draw, output)
                 found[draw.request].append(completion)
+                if completion.finish == "abort":
+                    interrupted = True
+                    continue
                 tokens += len(completion.token_ids)
                 hear(draw.request, completion)
                 if on_progress is not None:
@@ -386,9 +409,9 @@ class VllmEngine:
         return [sorted(each, key=lambda completion: completion.sample) for each in found]
 
     def _outputs(
-        self, draws: Sequence[Draw], requests: Sequence[Request]
+        self, draws: Sequence[Draw], requests: Sequence[Request], whole: bool
     ) -> Iterable[tuple[Draw, Any]]:
-        """vLLM's word on each draw, as they end."""
+        """vLLM's word on each draw as it ends; unless ``whole``, an interruption ends all."""
         from vllm.inputs.engine import tokens_input
 
         engine = self._llm.llm_engine
@@ -399,6 +422,10 @@ class VllmEngine:
             engine.add_request(name, prompt, params, lora_request=self._adapter)
         try:
             while waiting:
+                if not whole and self._interruption.noticed():
+                    cut = _aborted(engine, list(waiting))
+                    yield from ((waiting.pop(name), output) for name, output in cut)
+                    return
                 for output in engine.step():
                     if output.finished:
                         yield waiting.pop(output.request_id), output.outputs[0]
@@ -446,12 +473,14 @@ class VllmEngine:
                 f"problem {request.problem_id!r}: vLLM's log-probabilities are not finite; its "
                 "weights have diverged"
             )
-        if output.finish_reason not in ("stop", "length"):
+        if output.finish_reason not in ("stop", "length", "abort"):
             raise UserError(
                 f"problem {request.problem_id!r}: vLLM ended a completion by "
                 f"{output.finish_reason!r}; see its log"
             )
-        finish: FinishReason = "stop" if output.finish_reason == "stop" else "length"
+        finish: FinishReason = output.finish_reason
+        if finish == "abort" and not ids:
+            return unbegun(request, draw.sample, self.version)
         by_token = finish == "stop" and isinstance(output.stop_reason, int)
         return Completion(
             problem_id=request.problem_id,
@@ -464,6 +493,21 @@ class VllmEngine:
             text=text_of(self._served.tokenizer, ids[:-1] if by_token else ids),
             versions=(self.version, self.version),
         )
+
+
+def _aborted(engine: Any, names: Sequence[str]) -> list[tuple[str, Any]]:
+    """Ends requests, and what vLLM has of each. Where nobody awaits its outputs vLLM drops what an
+    aborted request had, so it is asked first.
+    """
+    from vllm.v1.engine import FinishReason as VllmFinish
+
+    processor = engine.output_processor
+    states = {state.external_req_id: state for state in processor.request_states.values()}
+    made = [
+        (name, states[name].make_request_output([], None, VllmFinish.ABORT, None)) for name in names
+    ]
+    engine.abort_request(list(names))
+    return [(name, output.outputs[0]) for name, output in made]
 
 
 class _Plain:
