@@ -88,7 +88,8 @@ def test_whatever_is_lost_each_draw_is_trained_on_once(
         before = sum(len(deeds.places(role)) for role in workers)
         machine.append(ray_here.add_node(num_cpus=2, object_store_memory=STORE))
         end = time.monotonic() + 90
-        while sum(len(deeds.places(role)) for role in workers) == before:
+        lost = deeds.lost(*workers) and before == len(workers)
+        while lost and sum(len(deeds.places(role)) for role in workers) == before:
             assert time.monotonic() < end, "a worker takes its place on the new machine"
             time.sleep(0.1)
 
