@@ -4,18 +4,14 @@ no token is older than the stage allows.
 
 from __future__ import annotations
 
-import os
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import STORE
 from small_runs import Kill, recipe, rl_stage, run_and_die, write
-from test_faults import CLUSTER, Saboteur, all_end
+from test_faults import CLUSTER, Saboteur, SecondMachine, all_end
 
 from lydite.pipeline.recipe import load_recipe
 from lydite.pipeline.runner import run_recipe
@@ -76,38 +72,20 @@ def account(folder: Path, drawn: set[tuple[str, int]]) -> None:
 def test_whatever_is_lost_each_draw_is_trained_on_once(
     ray_here: Any, drawn: set[tuple[str, int]], tmp_path: Path
 ) -> None:
-    machine = [ray_here.add_node(num_cpus=2, object_store_memory=STORE)]
     folder = tmp_path / "run"
     deeds = Saboteur(folder, {})
-
-    def machine_dies() -> None:
-        ray_here.remove_node(machine.pop(), allow_graceful=False)
-
-    def machine_joins() -> None:
-        workers = ("rollout-0", "rollout-1")
-        before = sum(len(deeds.places(role)) for role in workers)
-        machine.append(ray_here.add_node(num_cpus=2, object_store_memory=STORE))
-        end = time.monotonic() + 90
-        lost = deeds.lost(*workers) and before == len(workers)
-        while lost and sum(len(deeds.places(role)) for role in workers) == before:
-            assert time.monotonic() < end, "a worker takes its place on the new machine"
-            time.sleep(0.1)
-
-    def send(role: str, number: int) -> Callable[[], None]:
-        return lambda: os.kill(deeds.places(role)[-1], number)
-
+    machine = SecondMachine(ray_here, deeds)
     deeds.deeds = {
-        2: machine_dies,
-        4: machine_joins,
-        5: send("rollout-0", signal.SIGSTOP),
-        7: send("learner-0", signal.SIGKILL),
-        8: send("rollout-1", signal.SIGKILL),
+        2: machine.dies,
+        4: machine.joins,
+        5: deeds.sending("rollout-0", signal.SIGSTOP),
+        7: deeds.sending("learner-0", signal.SIGKILL),
+        8: deeds.sending("rollout-1", signal.SIGKILL),
     }
     try:
         run_recipe(load_recipe(recipe_in(tmp_path, ASYNC)), folder, listeners=[deeds])
     finally:
-        for node in machine:
-            ray_here.remove_node(node, allow_graceful=False)
+        machine.dies()
     assert not deeds.deeds, "everything was done"
     account(folder, drawn)
     events = read_events(folder / "events.jsonl")

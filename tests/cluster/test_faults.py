@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,52 +86,60 @@ class Saboteur:
         log = (self.folder / "logs/cluster.log").read_text()
         return any(f" {role} lost while " in log for role in roles)
 
-    def wait_for(self, role: str, count: int) -> None:
-        """Until a role has been given so many times."""
+    def wait_for(self, roles: Sequence[str], count: int) -> None:
+        """Until roles have been given so many times together."""
         end = time.monotonic() + 90
-        while len(self.places(role)) < count:
+        while sum(len(self.places(role)) for role in roles) < count:
             assert time.monotonic() < end, (self.folder / "logs/cluster.log").read_text()
             time.sleep(0.1)
+
+    def sending(self, role: str, number: int) -> Callable[[], None]:
+        """Sends a signal to the process that has the role then."""
+        return lambda: os.kill(self.places(role)[-1], number)
+
+
+class SecondMachine:
+    """A machine that dies and joins; which processes are on it is Ray's choice."""
+
+    def __init__(self, cluster: Any, deeds: Saboteur) -> None:
+        self._cluster = cluster
+        self._deeds = deeds
+        self._nodes: list[Any] = []
+        self._add()
+
+    def _add(self) -> None:
+        self._nodes.append(self._cluster.add_node(num_cpus=2, object_store_memory=STORE))
+
+    def dies(self) -> None:
+        """Nothing where it has died already."""
+        while self._nodes:
+            self._cluster.remove_node(self._nodes.pop(), allow_graceful=False)
+
+    def joins(self) -> None:
+        """And takes the place of a worker that was lost, if one was and waits for room."""
+        workers = ("rollout-0", "rollout-1")
+        self._add()
+        if self._deeds.lost(*workers):
+            self._deeds.wait_for(workers, len(workers) + 1)
 
 
 def test_a_machine_a_worker_and_a_rank_are_lost_and_a_machine_joins(
     ray_here: Any, alone: Path, tmp_path: Path
 ) -> None:
-    machine = [ray_here.add_node(num_cpus=2, object_store_memory=STORE)]
     folder = tmp_path / "run"
     deeds = Saboteur(folder, {})
-
-    def machine_dies() -> None:
-        ray_here.remove_node(machine.pop(), allow_graceful=False)
-
-    def machine_joins() -> None:
-        machine.append(ray_here.add_node(num_cpus=2, object_store_memory=STORE))
-        for role in ("rollout-0", "rollout-1"):
-            deeds.wait_for(role, 1)
-        end = time.monotonic() + 90
-        lost = deeds.lost("rollout-0", "rollout-1")
-        while lost and len(deeds.places("rollout-0") + deeds.places("rollout-1")) < 3:
-            assert time.monotonic() < end, "a worker takes its place on the new machine"
-            time.sleep(0.1)
-
-    def stop(role: str) -> None:
-        os.kill(deeds.places(role)[-1], signal.SIGSTOP)
-
-    def end(role: str) -> None:
-        os.kill(deeds.places(role)[-1], signal.SIGKILL)
-
+    machine = SecondMachine(ray_here, deeds)
     deeds.deeds = {
-        2: machine_dies,
-        4: machine_joins,
-        5: lambda: stop("rollout-0"),
-        7: lambda: end("learner-0"),
+        2: machine.dies,
+        4: machine.joins,
+        5: deeds.sending("rollout-0", signal.SIGSTOP),
+        7: deeds.sending("learner-0", signal.SIGKILL),
     }
     try:
         file = recipe_in(tmp_path, CLUSTER)
         run_recipe(load_recipe(file), folder, listeners=[deeds])
     finally:
-        for node in machine:
-            ray_here.remove_node(node, allow_graceful=False)
+        machine.dies()
     assert not deeds.deeds, "everything was done"
     assert_same(folder, alone)
     events = read_events(folder / "events.jsonl")

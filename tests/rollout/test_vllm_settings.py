@@ -17,7 +17,8 @@ from lydite.pipeline.dry_run import Mark, check_recipe
 from lydite.pipeline.recipe import Recipe
 from lydite.rollout import vllm as module
 from lydite.rollout.engine import EngineConfig
-from lydite.rollout.vllm import Served, VllmEngine, mode_of
+from lydite.rollout.vllm import VllmEngine
+from lydite.rollout.vllm_start import Served, mode_of
 from lydite.types import Request, SamplingParams
 
 TOKENIZER = types.SimpleNamespace(pad_token_id=0, decode=lambda ids, **_: " ".join(map(str, ids)))

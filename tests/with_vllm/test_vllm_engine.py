@@ -21,7 +21,8 @@ from lydite.rollout.colocated import release
 from lydite.rollout.engine import EngineConfig
 from lydite.rollout.local import LocalEngine
 from lydite.rollout.stopping import text_of
-from lydite.rollout.vllm import Served, VllmEngine
+from lydite.rollout.vllm import VllmEngine
+from lydite.rollout.vllm_start import Served
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
 from lydite.types import (

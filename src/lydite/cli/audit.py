@@ -10,10 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
 
     from lydite.pipeline.audit.report import Rate, Report
-    from lydite.verify.audit.trial import Progress as Tell
 
 
 def audit(
@@ -100,6 +98,7 @@ def audit(
     # Imported here so that --help does not wait.
     from rich.console import Console
 
+    from lydite.cli.bars import progress_bars
     from lydite.pipeline.audit.plan import Files, audit_reward
     from lydite.pipeline.audit.subject import Request
 
@@ -113,9 +112,8 @@ def audit(
     files = Files(json_file, pytest_file, html_file)
     files.check()
     console = Console(highlight=False, emoji=False)
-    bars = _bars()
-    with bars:
-        report = audit_reward(request, rollouts, against, _teller(bars))
+    with progress_bars() as tell:
+        report = audit_reward(request, rollouts, against, tell)
     _show(console, report, show)
     for path in files.write(report):
         console.print(f"written: {path}", soft_wrap=True, markup=False)
@@ -124,39 +122,6 @@ def audit(
         console.print(f"[red]failed[/]: {_escaped(reason)}", soft_wrap=True)
     if why:
         raise typer.Exit(1)
-
-
-def _bars() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-
-def _teller(bars: Progress) -> Tell:
-    known: dict[str, object] = {}
-
-    def tell(what: str, done: int, total: int) -> None:
-        if what not in known:
-            known[what] = bars.add_task(what, total=total)
-        bars.update(known[what], completed=done, total=total)  # type: ignore[arg-type]
-
-    return tell
 
 
 def _escaped(text: str) -> str:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from lydite.rollout.engine import Progress
 
 
 def evaluate(
@@ -127,6 +122,7 @@ def evaluate(
     """
     from rich.console import Console
 
+    from lydite.cli.bars import progress_bars
     from lydite.config import UserError
     from lydite.model.loading import ModelConfig
     from lydite.pipeline import budgets as sweep
@@ -166,13 +162,19 @@ def evaluate(
     )
     console = Console(highlight=False)
     if budgets is None:
-        with _progress() as tell:
-            found = evaluate_model(config, plan, tell)
+        with progress_bars() as show:
+            found = evaluate_model(config, plan, lambda name, at: show(name, at.finished, at.total))
         console.print(describe(found, plan))
         answered = list(found.values())
     else:
-        with _progress() as tell:
-            by_budget = sweep.evaluate_budgets(config, plan, wanted, budget_phrase, tell)
+        with progress_bars() as show:
+            by_budget = sweep.evaluate_budgets(
+                config,
+                plan,
+                wanted,
+                budget_phrase,
+                lambda name, at: show(name, at.finished, at.total),
+            )
         points = sweep.points(by_budget)
         console.print(sweep.table(points, plan.samples))
         console.print("", sweep.chart(points), sep="\n", soft_wrap=True)
@@ -183,30 +185,3 @@ def evaluate(
     if output is not None:
         write_answers(output, answered)
         console.print(f"answers: {output}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, Progress], None]]:
-    """A bar for each name that is told of."""
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    bars = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    ids: dict[str, progress.TaskID] = {}
-
-    def tell(name: str, at: Progress) -> None:
-        if name not in ids:
-            ids[name] = bars.add_task(name)
-        bars.update(ids[name], completed=at.finished, total=at.total)
-
-    with bars:
-        yield tell

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +59,7 @@ def probe(
     from rich.console import Console
     from rich.markdown import Markdown
 
+    from lydite.cli.bars import progress_bars
     from lydite.config import UserError
     from lydite.pipeline.catalogue import find_recipe
     from lydite.pipeline.probe import picture
@@ -73,8 +73,8 @@ def probe(
     subject = find_subject(loaded, stage, model, run, problems)
     folder = out or Path("probes") / f"{loaded.name}-{subject.stage.name}"
     command = ["lydite", "run", recipe, *(overrides or [])]
-    with _progress() as tell:
-        found = probe_stage(subject, folder, samples, tell, command)
+    with progress_bars() as tell:
+        found = probe_stage(subject, folder, samples, partial(tell, "answers"), command)
     if as_json:
         typer.echo(json.dumps(found.values, indent=2))
         return
@@ -86,23 +86,3 @@ def probe(
         console.print(f"{name}: {path}", soft_wrap=True, markup=False)
     if not picture.can_draw():
         console.print("no picture: it needs matplotlib; pip install 'lydite[plot]'", markup=False)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    from rich import progress
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    bars = progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bars:
-        bar = bars.add_task("answers", total=None)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,30 +75,14 @@ def verify(
     """
     # Imported here and below so that --help of the command line waits for none of it.
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
+    from lydite.cli.bars import progress_bars
     from lydite.verify.table import verify_file
 
     console = Console()
     config = _config(verifier, seconds, workers)
-    columns = (
-        TextColumn("checking answers"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    bars = Console(stderr=True)
-    with Progress(*columns, console=bars, transient=True, disable=not bars.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        report = verify_file(
-            input, config, output, lambda done, total: bar.update(task, completed=done, total=total)
-        )
+    with progress_bars() as tell:
+        report = verify_file(input, config, output, partial(tell, "checking answers"))
     _show(console, report)
     if output is not None:
         console.print(f"verdicts: {output}", soft_wrap=True)

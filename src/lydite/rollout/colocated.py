@@ -25,7 +25,8 @@ from lydite.model.policy import Policy
 from lydite.model.reference import has_adapter
 from lydite.model.source import find_source
 from lydite.rollout.engine import EngineConfig
-from lydite.rollout.vllm import Served, VllmEngine
+from lydite.rollout.vllm import VllmEngine
+from lydite.rollout.vllm_start import Served
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -21,20 +21,17 @@ means:
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from lydite.config import UserError
@@ -50,36 +47,18 @@ from lydite.rollout.engine import (
     unbegun,
 )
 from lydite.rollout.stopping import text_of
-from lydite.types import Completion, FinishReason, OnCompletion, Request, SamplingParams
+from lydite.rollout.vllm_start import ENVIRONMENT, Served, llm_settings, mode_of
+from lydite.rollout.vllm_weights import (
+    Weights,
+    beneath,
+    read_parts,
+    write_adapter,
+    write_parts,
+)
+from lydite.types import Completion, FinishReason, OnCompletion, Request
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Weights = Iterable[tuple[str, Tensor]]
-_PART_BYTES = 4 << 30
-
-_SETTINGS = {
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    # Forked, a process with threads (Ray's, a GPU's) may hang.
-    "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What vLLM is to serve: a folder with configuration and tokenizer, and weights unless they are
-    loaded later. ``dtype`` is the policy's, ``adapter`` the configuration of its LoRA adapters, if
-    it has any, in which case the folder's model is the one beneath.
-    """
-
-    folder: Path
-    tokenizer: PreTrainedTokenizerBase
-    stop_ids: frozenset[int]
-    context: int
-    dtype: torch.dtype = torch.bfloat16
-    adapter: Mapping[str, Any] | None = None
 
 
 def installed_version() -> str:
@@ -144,7 +123,7 @@ class VllmEngine:
         if self._config.vllm.tensor_parallel > 1 and not self._on_gpu:
             raise UserError("engine.vllm.tensor_parallel: 1 on a CPU; more takes as many GPUs")
         self._llm = self._start(
-            _llm_settings(served, self._config, seed, self._on_gpu, source is not None)
+            llm_settings(served, self._config, seed, self._on_gpu, source is not None)
         )
         if source is not None:
             self._take_source()
@@ -261,7 +240,7 @@ class VllmEngine:
     def _start(self, settings: Mapping[str, Any]) -> Any:
         """Starts vLLM in a thread, so that the wait for it can end."""
         config = self._config.vllm
-        for name, value in _SETTINGS.items():
+        for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "01"[self._apart]
         threads = torch.set_num_threads
@@ -271,7 +250,8 @@ class VllmEngine:
             try:
                 from vllm import LLM
 
-                made["llm"] = LLM(**settings)
+                extension = f"{__name__}.{WorkerExtension.__name__}"
+                made["llm"] = LLM(**settings, worker_extension_cls=extension)
             except BaseException as error:
                 made["error"] = error
 
@@ -314,7 +294,7 @@ class VllmEngine:
         """All weights from ``source``: at the start, and where sleep has dropped them."""
         assert self._source is not None, "an engine apart is handed its weights"
         adapters: list[tuple[str, Tensor]] = []
-        self._reload(_beneath(self._source(), adapters))
+        self._reload(beneath(self._source(), adapters))
         if adapters:
             self._swap_adapter(adapters)
         self._llm.reset_prefix_cache()
@@ -330,7 +310,7 @@ class VllmEngine:
         """Each of several processes reads its part of every tensor, from one copy."""
         folder = Path(tempfile.mkdtemp(prefix="weights-", dir=self._scratch.name))
         try:
-            _write_parts(weights, folder)
+            write_parts(weights, folder)
             self._llm.collective_rpc("lydite_reload", args=(str(folder),))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -339,16 +319,8 @@ class VllmEngine:
         """LoRA's tensors among the weights become the adapter that all requests are made with."""
         from vllm.lora.request import LoRARequest
 
-        tensors = {
-            name.replace(".default.", "."): tensor.detach().to("cpu", copy=True).contiguous()
-            for name, tensor in weights
-            if ".lora_" in name
-        }
         folder = Path(self._scratch.name) / "adapter"
-        folder.mkdir(exist_ok=True)
-        save_file(tensors, folder / "adapter_model.safetensors")
-        written = json.dumps(self._served.adapter, default=_plain)
-        (folder / "adapter_config.json").write_text(written, encoding="utf-8")
+        write_adapter(weights, self._served.adapter, folder)
         engine = self._llm.llm_engine
         engine.add_lora(LoRARequest("policy", 1, str(folder), load_inplace=True))
         self._adapter = LoRARequest("policy", 1, str(folder))
@@ -541,8 +513,8 @@ class WorkerExtension:
             head.scale = own * factor
 
     def lydite_reload(self, folder: str) -> None:
-        """Weights as :func:`_write_parts` wrote them in place of those that it has."""
-        self.model_runner.reload_weights(weights_iterator=_read_parts(Path(folder)))
+        """The weights in a folder of :mod:`lydite.rollout.vllm_weights` in place of its own."""
+        self.model_runner.reload_weights(weights_iterator=read_parts(Path(folder)))
 
     def lydite_rebind_head(self) -> None:
         """On a CPU vLLM computes with a packed copy of the head's weights, which reloading leaves
@@ -553,84 +525,3 @@ class WorkerExtension:
         for head in self.model_runner.model.modules():
             if isinstance(head, ParallelLMHead) and hasattr(head, "cpu_linear"):
                 head.quant_method.process_weights_after_loading(head)
-
-
-def _llm_settings(
-    served: Served, config: EngineConfig, seed: int, on_gpu: bool, empty: bool
-) -> dict[str, Any]:
-    """What ``vllm.LLM`` is made with; ``empty``: its weights come later."""
-    own = config.vllm
-    dtype = str(served.dtype).removeprefix("torch.") if own.dtype == "model" else own.dtype
-    settings: dict[str, Any] = {
-        "model": str(served.folder),
-        "dtype": dtype,
-        "seed": seed % 2**32,
-        "max_model_len": own.max_model_len or served.context,
-        "max_num_seqs": config.max_rows,
-        "tensor_parallel_size": own.tensor_parallel,
-        "quantization": own.quantization,
-        "enforce_eager": not on_gpu if own.enforce_eager is None else own.enforce_eager,
-        "enable_prefix_caching": True,
-        "logprobs_mode": "processed_logprobs",
-        "generation_config": "vllm",
-        "load_format": "dummy" if empty else "auto",
-        "worker_extension_cls": f"{__name__}.{WorkerExtension.__name__}",
-        "disable_log_stats": True,
-    }
-    if on_gpu:
-        settings["gpu_memory_utilization"] = own.memory_share
-        settings["enable_sleep_mode"] = empty and own.sleep != "never"
-    else:
-        settings["kv_cache_memory_bytes"] = int(config.cache_gb * 1e9)
-    if served.adapter is not None and own.lora == "adapter":
-        rank = max(8, 1 << (int(served.adapter["r"]) - 1).bit_length())
-        settings |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": rank}
-    return settings
-
-
-def _beneath(weights: Weights, adapters: list[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """The weights beneath LoRA's adapters as they were named without them; adapters are put
-    aside.
-    """
-    for name, tensor in weights:
-        if ".lora_" in name:
-            adapters.append((name, tensor))
-        else:
-            yield name.removeprefix("base_model.model.").replace(".base_layer.", "."), tensor
-
-
-def _write_parts(weights: Weights, folder: Path) -> None:
-    """Writes tensors as safetensors files of a few gigabytes each, as they come."""
-    part: dict[str, Tensor] = {}
-    number = size = 0
-    for name, tensor in weights:
-        part[name] = tensor.detach().to("cpu", copy=True).contiguous()
-        size += tensor.nbytes
-        if size >= _PART_BYTES:
-            save_file(part, folder / f"part-{number}.safetensors")
-            part, number, size = {}, number + 1, 0
-    if part:
-        save_file(part, folder / f"part-{number}.safetensors")
-
-
-def _read_parts(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """What :func:`_write_parts` wrote, a tensor at a time."""
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, "pt") as part:
-            for name in part.keys():  # noqa: SIM118
-                yield name, part.get_tensor(name)
-
-
-def _plain(value: object) -> object:
-    """What JSON lacks, as PEFT's own files write it."""
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-
-def mode_of(params: SamplingParams) -> tuple[str, float]:
-    """How vLLM must be asked for the log-probabilities of these samples: its mode, and the factor
-    of its logits. See the module's text.
-    """
-    truncated = params.top_p < 1 or params.top_k > 0 or params.min_p > 0
-    if params.temperature == 0 or not truncated:
-        return "processed_logprobs", 1.0
-    return "raw_logprobs", 1.0 / params.temperature

@@ -87,6 +87,15 @@ class _Signal:
     included: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """The signal that was trained on, what a guide told, and what the update measured."""
+
+    signal: _Signal
+    told: Mapping[str, float] = field(default_factory=dict)
+    trained: Mapping[str, float] = field(default_factory=dict)
+
+
 class RLTrainer:
     """One policy step at a time: see :class:`lydite.train.loop.Trainer`."""
 
@@ -156,23 +165,12 @@ class RLTrainer:
         stale = staleness_metrics(
             [c for scored in collected.groups for c in scored.group.completions], version
         )
-        trained: dict[str, float] = {}
-        told: dict[str, float] = {}
+        learnt = _Learnt(signal)
         if batch.groups:
-            judged: dict[str, float] = {}
-            if self._parts.guide is not None:
-                with clock("guide"):
-                    batch, told = self._parts.guide.advise(batch)
-                signal = _as_judged(signal, batch)
-            if objective.needs_values:
-                with clock("judge"):
-                    batch, judged = self._parts.learner.judge(batch, objective)
-                signal = _as_judged(signal, batch)
-            with clock("update"), addressed_dropout(self._seed, step):
-                trained = self._parts.learner.update(batch, objective, (step, self.total))
-            trained = {**judged, **trained}
+            learnt = self._learn(batch, signal, objective, step, clock)
             self._publish(version + 1, clock)
             self._coefficient = objective.next_coefficient(self._coefficient, sampled_entropy)
+        signal, told, trained = learnt.signal, learnt.told, learnt.trained
         problems = rollout.before, place.left, place.size
         retires = objective.group_filter.retire_at is not None
         sampled = sum(c.sampled for scored in collected.seen for c in scored.group.completions)
@@ -206,6 +204,24 @@ class RLTrainer:
                 *(advice.of_retired(self.config, problems, step) if retires else ()),
             ],
         )
+
+    def _learn(
+        self, batch: TrainBatch, signal: _Signal, objective: Objective, step: int, clock: Clock
+    ) -> _Learnt:
+        """The second half of a step: a guide's and a critic's word, and the update."""
+        told: dict[str, float] = {}
+        judged: dict[str, float] = {}
+        if self._parts.guide is not None:
+            with clock("guide"):
+                batch, told = self._parts.guide.advise(batch)
+            signal = _as_judged(signal, batch)
+        if objective.needs_values:
+            with clock("judge"):
+                batch, judged = self._parts.learner.judge(batch, objective)
+            signal = _as_judged(signal, batch)
+        with clock("update"), addressed_dropout(self._seed, step):
+            trained = self._parts.learner.update(batch, objective, (step, self.total))
+        return _Learnt(signal, told, {**judged, **trained})
 
     def _publish(self, version: int, clock: Clock) -> None:
         """What samples has the learner's weights from here on, and calls them this version."""
