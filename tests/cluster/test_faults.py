@@ -133,7 +133,7 @@ def test_a_machine_a_worker_and_a_rank_are_lost_and_a_machine_joins(
         2: machine.dies,
         4: machine.joins,
         5: deeds.sending("rollout-0", signal.SIGSTOP),
-        7: deeds.sending("learner-0", signal.SIGKILL),
+        7: deeds.sending("learner-0", signal.SIGSTOP),  # killed in the test of mode async
     }
     try:
         file = recipe_in(tmp_path, CLUSTER)

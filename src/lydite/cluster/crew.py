@@ -80,7 +80,7 @@ class Crew:
             )
             hands: Hands = self.pool or MemberHands(self._ranks, watch)
             self.learner = RemoteLearner(self._ranks, job.minibatches, self._stepped)
-            turns = Turns()
+            turns = Turns(journal.say, config.timeouts.say)
             take = None if self.pool is None else self.pool.load
             self.engine = RemoteEngine(config, hands, calls, journal, take, turns.first)
             self.ahead = None
