@@ -39,7 +39,7 @@ class Job:
     in_flight: bool = False
 
 
-class Crew:
+class RemoteCrew:
     """The processes of one stage, until :meth:`close`."""
 
     def __init__(self, session: Session, job: Job) -> None:
@@ -147,7 +147,7 @@ class DetachedRemoteEngine:
     workers, in turns with whoever samples with the newest.
     """
 
-    def __init__(self, engine: RemoteEngine, crew: Crew) -> None:
+    def __init__(self, engine: RemoteEngine, crew: RemoteCrew) -> None:
         self._engine = engine
         self._crew = crew
         engine.may_cut = crew.in_flight

@@ -65,8 +65,7 @@ def crew_of(at: At, config: RLConfig) -> Iterator[Crew]:
 
 @contextmanager
 def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
-    from lydite.cluster.crew import Crew as Processes
-    from lydite.cluster.crew import Job
+    from lydite.cluster.crew import Job, RemoteCrew
 
     policy = at.load_prompting()
     seed = at.recipe.seed
@@ -81,7 +80,7 @@ def _remote(at: At, config: RLConfig, session: Session) -> Iterator[Crew]:
         stale=bool(config.staleness),
         in_flight=in_flight is not None,
     )
-    processes = Processes(session, job)
+    processes = RemoteCrew(session, job)
     try:
         yield Crew(
             policy,
