@@ -6,11 +6,13 @@
 
 All get the same requests: prompts of 32 to 512 tokens, G completions each, of varied lengths that
 are set beforehand, so that every side samples the same number of tokens. Sides run in turn, each in
-a process of its own that stays loaded; the first round warms up. Seconds by the clock say little on
-a busy machine, so those of the processor are printed beside them. vLLM is installed in another
-environment (`make vllm`), whose Python `--vllm-python` names. It runs without compilation unless
-`--vllm-compiled`: compiling takes minutes to an hour on a few cores; a side that is not ready in
-`--start` seconds is left out. Needs SmolLM2-135M (`make smollm2`), or another model with `--model`.
+a process of its own that stays loaded; the first round warms up. Every round has other tokens in
+its prompts: a side that remembers prompts would find those of the round before. Seconds by the
+clock say little on a busy machine, so those of the processor are printed beside them. vLLM is
+installed in another environment (`make vllm`), whose Python `--vllm-python` names. It runs without
+compilation unless `--vllm-compiled`: compiling takes minutes to an hour on a few cores; a side that
+is not ready in `--start` seconds is left out. Needs SmolLM2-135M (`make smollm2`), or another model
+with `--model`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ PROMPTS = {1: 8, 8: 4, 64: 2}
 """Prompts for each group size: about as much work each."""
 TOKENS = {"smollm2": ((32, 512), (16, 96)), "quickstart": ((8, 32), (16, 40))}
 """For each model the least and most tokens of prompts and of completions."""
+Work = list[tuple[list[int], list[int]]]
+"""Prompts, each with how many tokens each of its completions gets."""
 DEFAULT_SIDES = ("lydite", "generate", "batching", "vllm")
 
 
@@ -76,7 +80,7 @@ class Side:
             raise RuntimeError(f"not ready in {seconds:g} s")
         assert self._read() == "ready\n"
 
-    def run(self, work: list[Any]) -> dict[str, float]:
+    def run(self, work: Work) -> dict[str, float]:
         """Figures of one run; see ``engine_side.py``."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(work) + "\n")
@@ -92,27 +96,27 @@ class Side:
         self._log.close()
 
 
-def requests(group: int, model: str, vocabulary: int) -> list[tuple[list[int], list[int]]]:
+def requests(group: int, model: str, vocabulary: int, round_: int) -> Work:
     """``[prompt, limits]`` pairs: prompt lengths spread evenly on a log scale, lengths of
-    completions at random.
+    completions at random. Only the prompts' tokens differ between rounds.
     """
-    rng = random.Random(group)
+    rng, tokens = random.Random(group), random.Random(f"{group} {round_}")
     count = PROMPTS.get(group, max(1, 64 // group))
     (low, high), new_tokens = TOKENS[model]
     lengths = [round(low * (high / low) ** (i / max(1, count - 1))) for i in range(count)]
     return [
         (
-            [rng.randrange(vocabulary) for _ in range(length)],
+            [tokens.randrange(vocabulary) for _ in range(length)],
             [rng.randint(*new_tokens) for _ in range(group)],
         )
         for length in lengths
     ]
 
 
-def compare(sides: list[Side], group: int, work: list[Any], rounds: int) -> dict[str, Any]:
-    """Runs all sides in turn and prints a line for each."""
+def compare(sides: list[Side], group: int, works: list[Work]) -> dict[str, Any]:
+    """Runs all sides in turn, the first work to warm up, and prints a line for each."""
     found: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
-    for round_ in range(rounds + 1):
+    for round_, work in enumerate(works):
         for side in sides:
             figures = side.run(work)
             if round_:
@@ -174,7 +178,8 @@ def main() -> None:
                 print(f"{name} is left out: {error}")
                 sides.pop().close()
         for group in args.groups:
-            rows.append(compare(sides, group, requests(group, args.model, vocabulary), args.rounds))
+            works = [requests(group, args.model, vocabulary, i) for i in range(args.rounds + 1)]
+            rows.append(compare(sides, group, works))
         for side in sides:
             side.close()
     if args.json:
