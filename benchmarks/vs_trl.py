@@ -2,7 +2,7 @@
 
     python benchmarks/vs_trl.py --mawps 'DATA/mawps_*.jsonl' --gsm8k DATA/gsm8k_train.jsonl
         [--settings quickstart short long] [--dtypes float32 bfloat16] [--lengths equal natural]
-        [--pairs 5] [--quick] [--threads N] [--json FILE]
+        [--pairs 5] [--quick] [--threads N] [--json FILE] [--plot PNG]
 
 Needs TRL (``pip install 'lydite[parity]'``) and, but for the quickstart's model, SmolLM2-135M
 (``make smollm2``). Each side is a process of its own that keeps its model; one step of one, then
@@ -146,6 +146,7 @@ def summary(found: dict[str, list[Turn]]) -> dict[str, Any]:
         rows[name] = {
             "seconds": spread([t.seconds for t in turns]),
             "processor_seconds": spread([t.cpu for t in turns]),
+            "sampling_seconds": spread([t.sampling for t in turns]),
             "sampled_tokens_per_second": spread([t.tokens / t.sampling for t in turns]),
             "trained_tokens_per_second": spread(
                 [t.tokens / max(t.seconds - t.sampling, 1e-9) for t in turns]
@@ -159,6 +160,7 @@ def summary(found: dict[str, list[Turn]]) -> dict[str, Any]:
         **rows,
         "ratio": spread([a.seconds / b.seconds for a, b in pairs]),
         "processor_ratio": spread([a.cpu / b.cpu for a, b in pairs]),
+        "pairs": [a.seconds / b.seconds for a, b in pairs],
         "memory_share": rows["lydite"]["peak_memory"] / rows["trl"]["peak_memory"],
     }
 
@@ -235,7 +237,16 @@ def main() -> None:
     parser.add_argument("--smollm2", default=SMOLLM2, help="another place of SmolLM2-135M")
     parser.add_argument("--trl", type=json.loads, default={}, help="more of TRL's settings, JSON")
     parser.add_argument("--json", type=Path, help="where results go; rows there are kept")
+    parser.add_argument("--plot", type=Path, help="draws what the file of results holds")
+    parser.add_argument("--plot-only", action="store_true", help="measures nothing")
     args = parser.parse_args()
+    if args.plot and not args.json:
+        parser.error("--plot: name the file of results by --json")
+    if args.plot_only:
+        if not args.plot:
+            parser.error("--plot-only: name the picture by --plot")
+        plot(json.loads(args.json.read_text(encoding="utf-8")), args.threads, args.plot)
+        return
     if args.quick:
         args.pairs = 2
     for setting, given in (("short", args.mawps), ("long", args.gsm8k)):
@@ -249,6 +260,50 @@ def main() -> None:
             rows = [{"threads": args.threads, **row} for row in run(setting, dtype, args)]
             if args.json:
                 merge(args.json, rows)
+    if args.plot:
+        plot(json.loads(args.json.read_text(encoding="utf-8")), args.threads, args.plot)
+
+
+def plot(rows: list[dict[str, Any]], threads: int, path: Path) -> None:
+    """Seconds of a step, sampling and the rest, and peak memory, as shares of TRL's; equal lengths,
+    as many threads.
+    """
+    from objective_plots import COLOURS, GREY, plt
+
+    rows = [r for r in rows if r["lengths"] == "equal" and r["threads"] == threads]
+    if not rows:
+        raise SystemExit(f"nothing to draw: no results of equal lengths and {threads} threads")
+    names = [f"{r['setting']}\n{r['dtype']}" for r in rows]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    for offset, side, colour in ((-0.2, "trl", GREY), (0.2, "lydite", COLOURS[0])):
+        label = {"trl": "TRL", "lydite": "Lydite"}[side]
+        at = [i + offset for i in range(len(rows))]
+        whole = [r["trl"]["seconds"]["median"] for r in rows]
+        seconds = [r[side]["seconds"]["median"] for r in rows]
+        sampling = [r[side]["sampling_seconds"]["median"] for r in rows]
+        share = [100 * part / of for part, of in zip(sampling, whole, strict=True)]
+        rest = [100 * (a - b) / of for a, b, of in zip(seconds, sampling, whole, strict=True)]
+        left.bar(at, share, 0.38, color=colour, label=f"{label}, sampling")
+        left.bar(at, rest, 0.38, share, color=colour, alpha=0.5, label=f"{label}, the rest")
+        for x, height, value in zip(
+            at, map(sum, zip(share, rest, strict=True)), seconds, strict=True
+        ):
+            left.annotate(f"{value:.3g} s", (x, height), ha="center", va="bottom", fontsize=7)
+        memory = [r[side]["peak_memory"] for r in rows]
+        most = [r["trl"]["peak_memory"] for r in rows]
+        heights = [100 * a / b for a, b in zip(memory, most, strict=True)]
+        right.bar(at, heights, 0.38, color=colour, label=label)
+        for x, height, value in zip(at, heights, memory, strict=True):
+            text = f"{value / 2**30:.1f} GiB"
+            right.annotate(text, (x, height), ha="center", va="bottom", fontsize=7)
+    for axes, title in ((left, "a step's time, % of TRL's"), (right, "peak memory, % of TRL's")):
+        axes.set_title(title)
+        axes.set_xticks(range(len(rows)), names)
+        axes.grid(axis="x", visible=False)
+        axes.set_axisbelow(True)
+        axes.margins(y=0.12)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=7, handles=left.containers)
+    figure.savefig(path)
 
 
 def merge(path: Path, rows: list[dict[str, Any]]) -> None:
