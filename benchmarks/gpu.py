@@ -23,6 +23,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 import lydite.model.attention  # noqa: F401  (registers the flat attention)
 from lydite.model.policy import Policy
 from lydite.objective.objective import Objective
+from lydite.ops import varlen
 from lydite.rollout.engine import EngineConfig
 from lydite.rollout.local import LocalEngine
 from lydite.train.learner import Learner, UpdateConfig
@@ -134,14 +135,22 @@ def updating(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str
     objective = Objective.parse("grpo+drop_zero_variance").with_limit(new)
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
-    took = seconds(lambda: learner.update(TrainBatch(groups), objective, (0, 1)), device, rounds)
+
+    def update() -> None:
+        learner.update(TrainBatch(groups), objective, (0, 1))
+
+    took = seconds(update, device, rounds)
+    peak = torch.cuda.max_memory_allocated() / 1e9 if device.startswith("cuda") else float("nan")
+    varlen.ON = False
+    masked = seconds(update, device, max(1, rounds // 2))
+    varlen.ON = True
     head = policy.head[0].numel()
     body = sum(p.numel() for p in policy.model.parameters()) - head
     tokens = prompts * (length + group * new)
     operations = 6 * (body * tokens + head * prompts * group * new)
-    peak = torch.cuda.max_memory_allocated() / 1e9 if device.startswith("cuda") else float("nan")
     return {
         "update_tokens": tokens / took,
+        "update_tokens_with_a_mask": tokens / masked,
         "update_tera_operations": operations / took / 1e12,
         "update_peak_gb": peak,
     }

@@ -17,6 +17,7 @@ from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.scoring import score
 from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
+from lydite.ops import varlen
 from lydite.pipeline.recipe import load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.rollout.detached import DetachedLocalEngine
@@ -115,6 +116,29 @@ def test_log_probabilities_are_those_of_the_cpu(device, lora, on):
         found, other = score(policy, PROMPTS, COMPLETIONS, 0.7)
     torch.testing.assert_close(on_host(found), wanted.detach(), atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(on_host(other), entropy.detach(), atol=1e-5, rtol=1e-4)
+
+
+@real
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_goes_through_the_kernels_without_padding(dtype, on, monkeypatch):
+    """Scores with them and with a mask, prompts past a block of keys, beside the CPU's float32."""
+    prompts = [tuple(3 + i % 9 for i in range(n)) for n in (90, 7)]
+    wanted, _ = score(plain(), prompts, COMPLETIONS)
+    policy, _ = on("cuda")
+    policy.model.to(dtype)
+    calls = []
+    for used in (True, False):
+        monkeypatch.setattr(varlen, "ON", used)
+        whole = varlen.FORWARD
+        monkeypatch.setattr(
+            varlen, "FORWARD", lambda *a, w=whole, **s: calls.append(1) or w(*a, **s)
+        )
+        with torch.no_grad():
+            found, _ = score(policy, prompts, COMPLETIONS)
+        monkeypatch.setattr(varlen, "FORWARD", whole)
+        assert bool(calls) is used
+        calls.clear()
+        torch.testing.assert_close(on_host(found).float(), wanted.detach(), atol=0.1, rtol=0.05)
 
 
 @pytest.mark.parametrize("device", DEVICES)

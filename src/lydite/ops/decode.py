@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from lydite.ops import varlen
+
 COLUMNS = 64
 """Arenas grow in this many tokens at least, and double, so that growing costs no more than filling.
 """
@@ -117,6 +119,8 @@ class PrefillLayout:
         padded = np.where(inside, starts[:, None] + columns[None], 0)
         self._shape = inside.shape
         self._alone = len(lengths) == 1
+        self._lengths = lengths
+        self._runs: varlen.Runs | None = None
         self._arena = arena
         self._slots = slice(first_slot, first_slot + len(lengths))
         self._gather = torch.from_numpy(padded.ravel()).to(device)
@@ -126,10 +130,16 @@ class PrefillLayout:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> Tensor:
         """See :class:`lydite.ops.layout.Layout`."""
-        q, k, v = self._padded(query), self._padded(key), self._padded(value)
+        k, v = self._padded(key), self._padded(value)
         width = self._shape[1]
         self._arena.keys(layer)[self._slots, :, :width] = k
         self._arena.values(layer)[self._slots, :, :width] = v
+        flat_q, flat_k, flat_v = (x[0].transpose(0, 1) for x in (query, key, value))
+        if not self._alone and varlen.takes(flat_q, flat_k, flat_v):
+            if self._runs is None:
+                self._runs = varlen.Runs.of(self._lengths, query.device)
+            return varlen.causal_attention(flat_q, flat_k, flat_v, self._runs, scaling)[None]
+        q = self._padded(query)
         # Padding lies to the right of every real token, where a causal query does not look.
         out = scaled_dot_product_attention(
             q, k, v, is_causal=True, scale=scaling, enable_gqa=q.shape[1] != k.shape[1]

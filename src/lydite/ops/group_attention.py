@@ -71,7 +71,7 @@ class _GroupAttention(torch.autograd.Function):
                 if at.stop > at.start:
                     inner = slice(at.start - first, at.stop - first)
                     far = _attend(query[at], key[prompt], value[prompt], scaling, causal=False)
-                    out[at], norm[at] = _joined(far, (own[0][inner], own[1][inner]))
+                    out[at], norm[at] = joined(far, (own[0][inner], own[1][inner]))
         ctx.save_for_backward(query, key, value, out, norm)
         ctx.spans, ctx.scaling = spans, scaling
         return out
@@ -197,7 +197,7 @@ def _flat(padded: Tensor, spans: GroupSpans) -> Tensor:
     return found
 
 
-def _joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def joined(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Two parts of the same queries' attention as one."""
     norm: Tensor = torch.logaddexp(one[1], other[1])
     first, second = (out * (part - norm).exp()[..., None] for out, part in (one, other))

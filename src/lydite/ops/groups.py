@@ -4,8 +4,9 @@ linear layers.
 Tokens of a micro-batch lie flat: first every prompt, then every completion less its last token,
 whose hidden state nobody asks for. A completion's queries attend to the prompt's keys and to its
 own; the prompt's keys receive gradient from all ``G`` of them. This is the same function as ``G``
-separate sequences, computed with ``G - 1`` fewer prompts. Only inside attention are sequences
-padded, to the longest in the micro-batch.
+separate sequences, computed with ``G - 1`` fewer prompts. Only inside attention may sequences be
+padded, to the longest in the micro-batch; of long prompts on a CPU, and in half precision on a GPU,
+they are not.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from lydite.ops import varlen
 from lydite.ops.grid_attention import GroupGrid, grid_attention, grid_of
 from lydite.ops.group_attention import GroupSpans, available, group_attention
 
@@ -95,6 +97,8 @@ class GroupLayout:
             _block(completions, self._prompts.tokens, device) if sum(completions) else None
         )
         self._owners = torch.tensor(owners, dtype=torch.long, device=device)
+        self._sizes = (prompts, completions, owners)
+        self._runs: varlen.GroupRuns | None = None
         copied = len(completions) * max(prompts) / len(prompts)
         parts = device == "cpu" and copied >= PARTS_FROM and available()
         self._spans = self._in_parts() if parts else None
@@ -163,6 +167,10 @@ class GroupLayout:
             return grid_attention(q, k, v, self._grid, scaling)[None]
         if self._spans is not None and v.shape == k.shape:
             return group_attention(q, k, v, self._spans, scaling)[None]
+        if varlen.takes(q, k, v):
+            if self._runs is None:
+                self._runs = varlen.GroupRuns.of(*self._sizes, q.device)
+            return varlen.group_attention(q, k, v, self._runs, scaling)[None]
         if self._mask is None and self._completions is not None:
             self._mask = self._completion_mask()
         repeat = query.shape[1] // key.shape[1]
