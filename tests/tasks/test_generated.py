@@ -15,12 +15,16 @@ from lydite.tasks.generated import (
     KINDS,
     STYLES,
     Mixture,
+    Split,
+    below,
     check_disjoint,
     generate,
     is_held_out,
     vocabulary,
+    weights_of,
     worked,
 )
+from lydite.tasks.task import fingerprint
 from lydite.types import Message, Problem
 
 TAGGED = re.compile(r"<think>([^<]+)</think><answer>(\d+)</answer>")
@@ -165,3 +169,45 @@ def test_the_vocabulary_spells_every_prompt_and_solution() -> None:
 def test_bad_arguments_are_named(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 9, 90, 2**40 + 1])
+def test_whole_numbers_are_those_of_the_standard_library(count: int) -> None:
+    ours, theirs = random.Random(4), random.Random(4)
+    assert [below(ours, count) for _ in range(300)] == [theirs.randrange(count) for _ in range(300)]
+    assert ours.random() == theirs.random()
+
+
+def test_names_are_drawn_as_the_standard_library_does() -> None:
+    weights = {"add": 0.44, "sum": 0.0, "count": 3}
+    drawn = weights_of(weights, KINDS, "kinds")
+    ours, theirs = random.Random(5), random.Random(5)
+    names, values = list(weights), list(weights.values())
+    assert [drawn.draw(ours) for _ in range(300)] == [
+        theirs.choices(names, values)[0] for _ in range(300)
+    ]
+
+
+@pytest.mark.parametrize("bad", [{}, {"add": 0}, {"add": -1, "sum": 2}, {"add": float("inf")}])
+def test_weights_without_sense_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="kinds: weights must be at least 0, and one"):
+        generate(bad, 1, 0, "train")
+    with pytest.raises(ValueError, match="kinds: weights must be at least 0, and one"):
+        generate({"add": float("nan")}, 1, 0, "train")
+
+
+@pytest.mark.parametrize(
+    ("split", "mixture", "expected"),
+    [
+        ("heldout", None, "343676c1f330d508"),
+        ("train", BASE, "f7937dabd8b81b14"),
+        (
+            "train",
+            Mixture({"slip": 2, "terse": 1}, True, 0.7),
+            "6d666f6c1e5824eb",
+        ),
+    ],
+)
+def test_problems_stay_what_they_were(split: Split, mixture: Mixture | None, expected: str) -> None:
+    kinds = {"add": 0.44, "sum": 0.28, "count": 0.28}
+    assert fingerprint(generate(kinds, 200, 7, split, mixture)).startswith(expected)

@@ -123,19 +123,22 @@ def evaluate(
     from rich.console import Console
 
     from lydite.cli.bars import progress_bars
-    from lydite.config import UserError
-    from lydite.model.loading import ModelConfig
-    from lydite.pipeline import budgets as sweep
-    from lydite.pipeline.budget_picture import check_png, save
-    from lydite.pipeline.evaluation import (
-        describe,
-        evaluate_model,
-        load_measurement,
-        modes_of,
-        remote_model,
-        write_answers,
-    )
-    from lydite.tasks.task import TaskConfig
+    from lydite.cli.starting import importing
+
+    with importing():
+        from lydite.config import UserError
+        from lydite.model.loading import ModelConfig
+        from lydite.pipeline import budgets as sweep
+        from lydite.pipeline.budget_picture import check_png, save
+        from lydite.pipeline.evaluation import (
+            describe,
+            evaluate_model,
+            load_measurement,
+            modes_of,
+            remote_model,
+            write_answers,
+        )
+        from lydite.tasks.task import TaskConfig
 
     if output is not None and (output.suffix != ".parquet" or not output.parent.is_dir()):
         raise UserError(f"--output {output}: give a .parquet file in a folder that exists")

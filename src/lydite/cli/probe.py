@@ -60,12 +60,15 @@ def probe(
     from rich.markdown import Markdown
 
     from lydite.cli.bars import progress_bars
-    from lydite.config import UserError
-    from lydite.pipeline.catalogue import find_recipe
-    from lydite.pipeline.probe import picture
-    from lydite.pipeline.probe.probe import probe as probe_stage
-    from lydite.pipeline.probe.subject import find_subject
-    from lydite.pipeline.recipe import load_recipe
+    from lydite.cli.starting import importing
+
+    with importing():
+        from lydite.config import UserError
+        from lydite.pipeline.catalogue import find_recipe
+        from lydite.pipeline.probe import picture
+        from lydite.pipeline.probe.probe import probe as probe_stage
+        from lydite.pipeline.probe.subject import find_subject
+        from lydite.pipeline.recipe import load_recipe
 
     loaded = load_recipe(find_recipe(recipe), overrides or [])
     if run is not None and model is not None:

@@ -50,8 +50,13 @@ def run(
     rollout, Parquet), checkpoints/, model/ (a Hugging Face folder) and summary.json.
     """
     # Imported here so that --help does not wait for torch.
-    from lydite.pipeline.catalogue import find_recipe
-    from lydite.pipeline.recipe import load_recipe
+    from lydite.cli.starting import importing
+
+    with importing():
+        from lydite.pipeline.catalogue import find_recipe
+        from lydite.pipeline.recipe import load_recipe
+        from lydite.pipeline.runner import run_recipe
+        from lydite.watch.console import ConsoleView
 
     loaded = load_recipe(find_recipe(recipe), overrides or [])
     folder = out or Path("runs") / loaded.name
@@ -59,9 +64,6 @@ def run(
     if dry_run:
         _dry_run(loaded, folder, redo)
         return
-    from lydite.pipeline.runner import run_recipe
-    from lydite.watch.console import ConsoleView
-
     view = ConsoleView()
     with view, _Interrupt() as interrupt:
         run_recipe(loaded, folder, listeners=[view, interrupt], redo=redo)

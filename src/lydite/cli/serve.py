@@ -37,12 +37,15 @@ def serve(
     """
     import os
 
-    import torch
+    from lydite.cli.starting import importing
 
-    from lydite.config import UserError
-    from lydite.model.loading import ModelConfig, load_frozen
-    from lydite.pipeline.device import pick_device
-    from lydite.rollout.serve import ModelServer, Served
+    with importing():
+        import torch
+
+        from lydite.config import UserError
+        from lydite.model.loading import ModelConfig, load_frozen
+        from lydite.pipeline.device import pick_device
+        from lydite.rollout.serve import ModelServer, Served
 
     key = None
     if api_key_env is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from lydite.config import UserError
 from lydite.pipeline.dataset import read_dataset
 from lydite.pipeline.recipe import Recipe
+from lydite.tasks.bulk import uncollected
 from lydite.tasks.mix import mix
 from lydite.tasks.overlap import Near, near_duplicates, sentence
 from lydite.tasks.select import check_disjoint
@@ -18,6 +19,7 @@ from lydite.tasks.task import TaskData, load_task
 from lydite.types import Problem
 
 
+@uncollected()
 def load_tasks(recipe: Recipe, given: Mapping[str, TaskData]) -> dict[str, TaskData]:
     """Every task that the recipe uses and no stage makes; held-out questions are checked to be in
     no training task.

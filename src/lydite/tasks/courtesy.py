@@ -20,7 +20,6 @@ from lydite.tasks.generated import (
     Split,
     is_held_out,
     laid_out,
-    pick,
     spoken,
     weights_of,
 )
@@ -108,7 +107,7 @@ def generate(
             fields={"request": request, "person": person, "topic": topic},
         )
         if mixture is not None and styles is not None:
-            style = pick(styles, rng)
+            style = styles.draw(rng)
             text = answer(parts, style, rng, mixture.tagged, mixture.foreign)
             problem = replace(problem, worked=text, fields={**problem.fields, "style": style})
         if pairs is not None:

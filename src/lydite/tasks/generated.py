@@ -12,9 +12,12 @@ reinforcement learning to find out.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
+from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from lydite.types import Message, Problem
@@ -75,8 +78,31 @@ BASE = Mixture({"clean": 0.75, "slip": 0.10, "terse": 0.15}, tagged=False)
 COLD_START = Mixture({"clean": 0.25, "slip": 0.07, "terse": 0.68}, tagged=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """Names to draw by weight; ``sums`` are the running sums of their weights."""
+
+    names: tuple[str, ...]
+    sums: tuple[float, ...]
+
+    def draw(self, rng: random.Random) -> str:
+        """A name, from one uniform number; that which ``Random.choices`` draws."""
+        return self.names[bisect(self.sums, rng.random() * self.sums[-1], 0, len(self.names) - 1)]
+
+
+def below(rng: random.Random, count: int) -> int:
+    """A whole number from 0 to ``count`` − 1; that which ``Random.randrange`` draws, in a third of
+    its time: its checks are most of what a problem costs.
+    """
+    bits = count.bit_length()
+    number = rng.getrandbits(bits)
+    while number >= count:
+        number = rng.getrandbits(bits)
+    return number
+
+
 def _draw_add(rng: random.Random) -> str:
-    return f"add {rng.randint(10, 99)}+{rng.randint(10, 99)}"
+    return f"add {10 + below(rng, 90)}+{10 + below(rng, 90)}"
 
 
 def _solve_add(question: str, write: Write) -> tuple[str, int]:
@@ -90,7 +116,7 @@ def _solve_add(question: str, write: Write) -> tuple[str, int]:
 
 
 def _draw_sum(rng: random.Random) -> str:
-    return "sum " + ",".join(str(rng.randint(1, 9)) for _ in range(4))
+    return f"sum {1 + below(rng, 9)},{1 + below(rng, 9)},{1 + below(rng, 9)},{1 + below(rng, 9)}"
 
 
 def _solve_sum(question: str, write: Write) -> tuple[str, int]:
@@ -103,11 +129,14 @@ def _solve_sum(question: str, write: Write) -> tuple[str, int]:
 
 
 def _draw_count(rng: random.Random) -> str:
-    letter, length = rng.choice(LETTERS), rng.randint(6, 8)
-    times = rng.randint(1, length - 1)
-    others = [each for each in LETTERS if each != letter]
-    word = [letter] * times + rng.choices(others, k=length - times)
-    rng.shuffle(word)
+    letter, length = LETTERS[below(rng, len(LETTERS))], 6 + below(rng, 3)
+    times = 1 + below(rng, length - 1)
+    others = LETTERS.replace(letter, "")
+    word = [letter] * times
+    word += [others[int(rng.random() * len(others))] for _ in range(length - times)]
+    for last in range(length - 1, 0, -1):  # Fisher and Yates
+        other = below(rng, last + 1)
+        word[last], word[other] = word[other], word[last]
     return f"count {letter} in {''.join(word)}"
 
 
@@ -158,24 +187,31 @@ def generate(
     styles = None if mixture is None else weights_of(mixture.styles, STYLES, "styles")
     seen: set[str] = set()
     problems = []
+    rng = random.Random()
     for index in range(count):
-        rng = random.Random(f"lydite/{split}/{seed}/{index}")
-        kind = KINDS[pick(weights, rng)]
+        rng.seed(f"lydite/{split}/{seed}/{index}")
+        kind = KINDS[weights.draw(rng)]
         question = _draw_question(kind, split, seen, rng)
         if split == "heldout":
             seen.add(question)
-        problem = Problem(
-            id=f"{split}-{seed}-{index}",
-            question=question,
-            messages=(Message("user", question),),
-            reference=str(kind.solve(question, _right)[1]),
-            tag=kind.name,
-        )
+        right = kind.solve(question, _right)
+        text, fields = None, {}
         if mixture is not None and styles is not None:
-            style = pick(styles, rng)
-            text = worked(problem, style, rng, mixture.tagged, mixture.foreign)
-            problem = replace(problem, worked=text, fields={"style": style})
-        problems.append(problem)
+            style = styles.draw(rng)
+            steps, answer = _solved(kind, question, right, style, rng)
+            said = spoken(steps, mixture.foreign, rng)
+            text, fields = laid_out(said, str(answer), rng, mixture.tagged), {"style": style}
+        problems.append(
+            Problem(
+                id=f"{split}-{seed}-{index}",
+                question=question,
+                messages=(Message("user", question),),
+                reference=str(right[1]),
+                tag=kind.name,
+                worked=text,
+                fields=fields,
+            )
+        )
     return problems
 
 
@@ -190,19 +226,23 @@ def worked(
     ``foreign`` see :class:`Mixture`.
     """
     kind = KINDS[problem.tag]
-    if style == "terse":
-        right = kind.solve(problem.question, _right)[1]
-        steps, answer = "guess", abs(right + rng.choice(GUESS_ERRORS))
-    elif style == "slip":
-        steps, answer = kind.solve(problem.question, _slip(kind, problem.question, rng))
-    else:
-        steps, answer = kind.solve(problem.question, _right)
+    right = kind.solve(problem.question, _right)
+    steps, answer = _solved(kind, problem.question, right, style, rng)
     return laid_out(spoken(steps, foreign, rng), str(answer), rng, tagged)
+
+
+def _solved(
+    kind: Kind, question: str, right: tuple[str, int], style: str, rng: random.Random
+) -> tuple[str, int]:
+    """Steps and answer in the given style; ``right`` are the right ones."""
+    if style == "terse":
+        return "guess", abs(right[1] + GUESS_ERRORS[below(rng, len(GUESS_ERRORS))])
+    return kind.solve(question, _slip(kind, question, rng)) if style == "slip" else right
 
 
 def laid_out(steps: str, answer: str, rng: random.Random, tagged: bool) -> str:
     """Steps and answer with all tags, or with some of them."""
-    layout = TAGGED if tagged else rng.choice(LOOSE)
+    layout = TAGGED if tagged else LOOSE[below(rng, len(LOOSE))]
     return layout.format(steps=steps, answer=answer)
 
 
@@ -248,20 +288,20 @@ def vocabulary() -> list[str]:
 
 def weights_of(
     chosen: Sequence[str] | Mapping[str, float], known: Collection[str], name: str
-) -> dict[str, float]:
-    """A weight for each name. Raises ``ValueError``: an unknown one, or weights without sense."""
+) -> Weighted:
+    """The names with a weight each, alike where none is given.
+
+    Raises:
+        ValueError: an unknown one, or weights without sense.
+    """
     weights = dict(chosen) if isinstance(chosen, Mapping) else dict.fromkeys(chosen, 1.0)
     unknown = sorted(set(weights) - set(known))
     if unknown:
         raise ValueError(f"{name}: {unknown[0]!r} is none of {', '.join(known)}")
-    if not weights or min(weights.values()) < 0 or sum(weights.values()) <= 0:
+    sums = tuple(accumulate(weights.values()))
+    if not sums or min(weights.values()) < 0 or not 0 < sums[-1] < math.inf:
         raise ValueError(f"{name}: weights must be at least 0, and one of them more: {weights}")
-    return weights
-
-
-def pick(weights: Mapping[str, float], rng: random.Random) -> str:
-    """A name, drawn by weight."""
-    return rng.choices(list(weights), weights=list(weights.values()))[0]
+    return Weighted(tuple(weights), sums)
 
 
 def _draw_question(kind: Kind, split: Split, seen: Collection[str], rng: random.Random) -> str:

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, field_validator, mod
 
 from lydite.config import Config, UserError, validate
 from lydite.tasks import courtesy, generated
+from lydite.tasks.bulk import uncollected
 from lydite.tasks.columns import PLACEHOLDERS, ColumnMap, to_problem
 from lydite.tasks.select import Part, distinct, in_part
 from lydite.tasks.sources import Row, file_rows, gym_problems, hub_rows
@@ -299,7 +300,8 @@ def load_task(name: str, config: TaskConfig, seed: int) -> TaskData:
         UserError: a missing file or extra, a bad row (``file:line: reason``), two rows with one id,
             or no problem left.
     """
-    return select(name, config, *_read(name, config, seed))
+    with uncollected():
+        return select(name, config, *_read(name, config, seed))
 
 
 def task_of_rows(
