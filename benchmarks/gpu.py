@@ -3,8 +3,8 @@
     python benchmarks/gpu.py [--device cuda] [--model tiny|135m|0.5b|1.5b] [--rounds 3]
 
 Models are new, of the shapes of SmolLM2-135M, Qwen2.5-0.5B and -1.5B, in bfloat16. Every completion
-runs to its limit. ``generate`` is Transformers' own, on the same prompts. What a decode step takes
-with one row is nearly all launching: how much graphs could save.
+runs to its limit. ``generate`` is Transformers' own, on the same prompts. Sampling is measured with
+CUDA graphs and without, updates with attention that needs no padding and with a mask.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models
@@ -94,16 +96,22 @@ def ids(count: int, vocabulary: int, seed: int) -> tuple[int, ...]:
 def sampling(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str, float]:
     """Tokens per second for several numbers of rows, and of ``generate`` with as many."""
     found: dict[str, float] = {}
-    engine = LocalEngine(policy, EngineConfig(max_rows=512, cache_gb=16))
+    settings: dict[str, Any] = {"max_rows": 512, "cache_gb": 16}
+    graphs = "auto" if device.startswith("cuda") else "never"
+    engines = {
+        "decode": LocalEngine(policy, EngineConfig(cuda_graphs=graphs, **settings)),
+        "plain_decode": LocalEngine(policy, EngineConfig(cuda_graphs="never", **settings)),
+    }
     new = 16 if shape is SHAPES["tiny"] else 128
     for prompts, group in ((1, 1), (4, 8), (32, 8)):
         params = SamplingParams(new)
         shown = [ids(200, shape.vocabulary, n) for n in range(prompts)]
         requests = [Request(str(n), p, group, params) for n, p in enumerate(shown)]
         policy.model.set_attn_implementation("lydite")
-        took = seconds(lambda r=requests: engine.generate(r), device, rounds)  # type: ignore[misc]
         rows = prompts * group
-        found[f"decode_{rows}_rows"] = rows * new / took
+        for name, engine in engines.items():
+            took = seconds(partial(engine.generate, requests), device, rounds)
+            found[f"{name}_{rows}_rows"] = rows * new / took
         policy.model.set_attn_implementation("sdpa")
         batch = torch.tensor([p for p in shown for _ in range(group)], device=device)
 

@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 DEVICE=${DEVICE:-cuda} MODEL=${MODEL:-} OUT=${OUT:-gpu_check} PYTHON=${PYTHON:-python3}
-TESTS=${TESTS:-tests/gpu tests/ops tests/rollout/test_engines.py}
+TESTS=${TESTS:-tests/gpu tests/ops tests/rollout/test_engines.py tests/rollout/test_graphs.py}
 mkdir -p "$OUT"
 export PYTHONPATH="$PWD/src:$PWD/tests:$PWD/tests/train" PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
 FAILED=0

@@ -21,6 +21,9 @@ aten = torch.ops.aten
 # What a host must wait for: a value, or a size that depends on values.
 READS = {
     aten._local_scalar_dense.default: "a number",
+    aten.item.default: "a number",  # in inference mode whole operations come along, not their parts
+    aten.is_nonzero.default: "a number",
+    aten.argwhere.default: "where true",
     aten.equal.default: "whether equal",
     aten.nonzero.default: "where true",
     aten.masked_select.default: "where true",

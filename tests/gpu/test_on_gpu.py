@@ -5,6 +5,8 @@ one, on a real one.
 from __future__ import annotations
 
 import contextlib
+import threading
+import warnings
 from itertools import chain
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 import torch
 from pretended_gpu import GPU, PretendedGpu, move
 from small_runs import MODEL, recipe, rl_stage, sft_stage, write
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from lydite.model.loading import LoraConfig, ModelConfig, load_policy
 from lydite.model.scoring import score
@@ -20,7 +24,10 @@ from lydite.objective.objective import Objective
 from lydite.ops import varlen
 from lydite.pipeline.recipe import load_recipe
 from lydite.pipeline.runner import run_recipe
+from lydite.rollout import graphs
 from lydite.rollout.detached import DetachedLocalEngine
+from lydite.rollout.engine import EngineConfig
+from lydite.rollout.local import LocalEngine
 from lydite.rollout.select import local_engine
 from lydite.train.learner import Learner, UpdateConfig
 from lydite.train.optimizer import OptimizerConfig
@@ -34,7 +41,7 @@ COMPLETIONS = [[(8, 9), (10, 11, 12), (3,)], [(4, 5, 6, 7)]]
 
 
 def plain(**changes):
-    return load_policy(ModelConfig(**MODEL, **changes))
+    return load_policy(ModelConfig(**(MODEL | changes)))
 
 
 @pytest.fixture
@@ -73,6 +80,16 @@ def test_a_mix_of_devices_fails_as_it_would():
     assert gpu.reads == {"a tensor": 2, "a number": 1, "where true": 1}
 
 
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("read", [float, int, bool, torch.Tensor.item, lambda x: x.tolist()])
+def test_a_read_is_counted_however_it_is_made(read, inference):
+    with PretendedGpu() as gpu, torch.inference_mode(inference):
+        there = torch.ones(1).to(GPU)
+        assert gpu.reads.total() == 0
+        assert read(there) in (1, [1])
+    assert gpu.reads.total() == 1
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.8, "top_p": 0.9, "stop": ("A",)}])
@@ -105,6 +122,93 @@ def test_a_token_costs_one_read_of_the_device(on):
         local_engine(policy).generate(requests)
     at_the_end = 3  # tokens, log-probabilities, and whether they are finite
     assert gpu.reads == {"a tensor": 9 + at_the_end}
+
+
+class Asks(TorchDispatchMode):
+    """Nothing in main memory takes part while it is open: a graph would hold on to what it was."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.ndim]
+        assert all(x.device == GPU for x in given), f"{func}: a tensor in main memory"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_step_that_is_captured_asks_the_device_nothing(samples, on, monkeypatch):
+    policy, gpu = on("pretended")
+    requests = [Request(n, (3, 4 + i), samples, SamplingParams(20)) for i, n in enumerate("abc")]
+    wanted = local_engine(plain()).generate(requests)
+    captured = []
+
+    def capture(function):
+        before = gpu.reads.copy()
+        with Asks():
+            function()
+        assert gpu.reads == before
+        captured.append(function)
+        return function
+
+    monkeypatch.setattr(graphs, "capture_for", lambda device: capture)
+    monkeypatch.setattr(graphs, "REPEATED", 1)
+    reads = []
+    with gpu:
+        for how in ("never", "always"):
+            gpu.reads.clear()
+            found = local_engine(policy, EngineConfig(cuda_graphs=how)).generate(requests)
+            reads.append(gpu.reads.copy())
+    assert captured
+    assert reads[1] - reads[0] == {"a number": len(captured)}  # how far from the plain step
+    pairs = list(zip(chain(*wanted), chain(*found), strict=True))
+    assert sum(a.token_ids == b.token_ids for a, b in pairs) >= 0.8 * len(pairs)
+
+
+@real
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("samples", [1, 6])
+def test_cuda_graphs_sample_what_plain_steps_do(dtype, samples, on):
+    """In bfloat16 rounding differs with the number of rows, and tips more draws."""
+    policy, _ = on("cuda", context=200)
+    policy.model.to(dtype)
+    requests = [Request(n, (3, 4 + i), samples, SamplingParams(90)) for i, n in enumerate("abcdef")]
+    engine = LocalEngine(policy, EngineConfig(max_rows=16, cuda_graphs="always"))
+    wanted = LocalEngine(policy, EngineConfig(max_rows=16, cuda_graphs="never"))
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = engine.generate(requests)
+        assert engine._graphs.on and any(s.replay for s in engine._graphs._steps.values())
+        pairs = list(zip(chain(*wanted.generate(requests)), chain(*found), strict=True))
+        same = [pair for pair in pairs if pair[0].token_ids == pair[1].token_ids]
+        assert len(same) >= (0.8 if dtype == torch.float32 else 0.2) * len(pairs)
+        for a, b in same:
+            close = 1e-3 if dtype == torch.float32 else 0.1
+            assert b.logprobs == pytest.approx(a.logprobs, abs=close)
+        with torch.no_grad():  # in place, as an optimiser does
+            for parameter in policy.model.parameters():
+                parameter.mul_(1.1)
+
+
+@real
+def test_graphs_are_captured_while_another_thread_computes(on):
+    policy, _ = on("cuda", context=200)
+    requests = [Request(n, (3, 4 + i), 4, SamplingParams(90)) for i, n in enumerate("abc")]
+    ended = threading.Event()
+
+    def compute():
+        while not ended.is_set():
+            torch.randn(300, 300, device="cuda").matmul(torch.randn(300, 300, device="cuda")).sum()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine = LocalEngine(policy, EngineConfig(cuda_graphs="always"))
+            found = engine.generate(requests)
+    finally:
+        ended.set()
+        thread.join()
+    assert engine._graphs.on and [len(group) for group in found] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -52,6 +52,19 @@ class Arena:
     def bytes(self) -> int:
         return self._data.nbytes
 
+    @property
+    def rows(self) -> int:
+        return self._data.shape[2]
+
+    @property
+    def columns(self) -> int:
+        return self._data.shape[4]
+
+    @property
+    def address(self) -> int:
+        """Where it lies; elsewhere after it has grown."""
+        return self._data.data_ptr()
+
     def _zeros(self, rows: int, columns: int) -> Tensor:
         s = self._shape
         return torch.zeros(
@@ -178,16 +191,9 @@ class Sharing:
         for one.
         """
         rows = len(slot_of_row)
-        counts = np.bincount(slot_of_row, minlength=len(prompt_lengths))
-        order = np.argsort(slot_of_row, kind="stable")
-        starts = np.cumsum(counts) - counts
-        width = int(counts.max())
-        ordered = slot_of_row[order]
-        cells = np.empty(rows, dtype=np.int64)
-        cells[order] = ordered * width + np.arange(rows) - starts[ordered]
+        width = int(np.bincount(slot_of_row).max())
+        gather, cells = grid_cells(slot_of_row, len(prompt_lengths), width)
         trivial = len(prompt_lengths) * width == rows and bool((cells == np.arange(rows)).all())
-        gather = np.zeros(len(prompt_lengths) * width, dtype=np.int64)
-        gather[cells] = np.arange(rows)
         own = prompt_lengths[slot_of_row]
         longest = int(own.max())
         ragged = bool((own < longest).any())
@@ -200,6 +206,22 @@ class Sharing:
             cells=None if trivial else torch.from_numpy(cells).to(device),
             hidden=None if hidden is None else torch.from_numpy(hidden).to(device),
         )
+
+
+def grid_cells(slot_of_row: np.ndarray, slots: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """``gather`` ``[slots · width]`` and ``cells`` ``[R]`` of :class:`Sharing`, no slot having more
+    than ``width`` rows.
+    """
+    rows = len(slot_of_row)
+    counts = np.bincount(slot_of_row, minlength=slots)
+    order = np.argsort(slot_of_row, kind="stable")
+    starts = np.cumsum(counts) - counts
+    ordered = slot_of_row[order]
+    cells = np.empty(rows, dtype=np.int64)
+    cells[order] = ordered * width + np.arange(rows) - starts[ordered]
+    gather = np.zeros(slots * width, dtype=np.int64)
+    gather[cells] = np.arange(rows)
+    return gather, cells
 
 
 class OwnLayout:

@@ -25,6 +25,9 @@ from lydite.types import Completion, Engine, Request, SamplingParams
 PACK_AFTER = 32
 """Steps that repay the copy of the weights: it costs as much as it saves in about 30."""
 
+GRAPHS_FROM = 64
+"""Tokens of the longest completion from which on captures are repaid."""
+
 
 class EngineConfig(Config):
     """How completions are sampled. Of the local engine's settings only ``products`` changes what is
@@ -74,6 +77,19 @@ class EngineConfig(Config):
         "faster on a CPU with float32 weights; log-probabilities then differ from the learner's by "
         "about 0.02, so add a `correction` to the objective.",
     )
+
+    cuda_graphs: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="On a GPU, replay decode steps as CUDA graphs, which saves launching each of "
+        "their kernels; rows and columns are rounded up for it, and memory for keys and values is "
+        f"taken at once. `auto`: where completions may be {GRAPHS_FROM} tokens or longer.",
+    )
+
+    def graphs(self, max_tokens: int) -> bool:
+        """Whether a call for completions of so many tokens replays graphs, on a GPU."""
+        return self.cuda_graphs == "always" or (
+            self.cuda_graphs == "auto" and max_tokens >= GRAPHS_FROM
+        )
 
     def packs(self, max_tokens: int) -> bool:
         """Whether a call for completions of so many tokens copies the weights, on a CPU."""

@@ -8,10 +8,8 @@ take its place.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -39,11 +37,12 @@ from lydite.rollout.engine import (
     OnProgress,
     Progress,
     check_requests,
-    draws_of,
     sampling_mode,
     unbegun,
 )
+from lydite.rollout.graphs import GraphedDecode, Standing, graphs_of
 from lydite.rollout.rows import Ended, Rows
+from lydite.rollout.slots import Slot, slots_of
 from lydite.rollout.stopping import Stopping
 from lydite.types import Completion, OnCompletion, Request
 
@@ -67,6 +66,7 @@ class LocalEngine:
         self._config = config or EngineConfig()
         self._seed = seed
         self._kept: KeyValueCache | None = None
+        self._graphs: GraphedDecode | None = None
         self._interruption = Interruption()
 
     def interrupt(self) -> None:
@@ -100,7 +100,10 @@ class LocalEngine:
             found: list[list[Completion]] = [[] for _ in requests]
             total = sum(request.samples for request in requests)
             finished = 0
-            with closing(_Wave(self.policy, self._config, requests, self._seed, cache)) as wave:
+            self._graphs = graphs_of(self._graphs, self.policy.model, self._config, requests)
+            wave = _Wave(self.policy, self._config, requests, self._seed, cache)
+            wave.graphs = self._graphs
+            with closing(wave):
                 while finished < total:
                     if self._interruption.noticed():
                         for index, completion in wave.hand_over(self.version):
@@ -115,6 +118,8 @@ class LocalEngine:
                         on_progress(Progress(finished, total, wave.rows.sampled))
         if cache.bytes <= _KEEP_BYTES:
             self._kept = cache
+        elif self._graphs is not None:
+            self._graphs.clear()
         return [sorted(each, key=lambda completion: completion.sample) for each in found]
 
     def _take_cache(self) -> KeyValueCache:
@@ -123,18 +128,6 @@ class LocalEngine:
         if self._kept is not None and self._kept.shape == shape:
             return self._kept
         return KeyValueCache(shape)
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A prompt in the cache: its last hidden state ``[d]``, its rows in flight, and the draws that
-    wait for a row.
-    """
-
-    prompt: tuple[int, ...]
-    waiting: deque[Draw]
-    hidden: Tensor | None = None
-    rows: int = 0
 
 
 class _Wave:
@@ -153,7 +146,7 @@ class _Wave:
         self._device = torch.device(policy.device)
         self._head = Head(policy)
         self._requests = requests
-        self._queue = _prompts(requests, seed)
+        self._queue = slots_of(requests, seed)
         self._cache = cache
         self._longest = max(request.params.max_tokens for request in requests)
         self._longest_prompt = max(len(request.prompt_ids) for request in requests)
@@ -162,10 +155,11 @@ class _Wave:
         self._columns = self._longest_prompt
         self._most_columns = self._longest_prompt + self._longest * self._own
         self._capacity = self._row_limit(requests, cache.shape)
+        self.graphs: GraphedDecode | None = None
         stops = {request.params.stop for request in requests}
         stopping = Stopping(policy.tokenizer, policy.stop_ids, stops, self._head.vocabulary)
         self.rows = Rows(requests, self._capacity, stopping, self._device)
-        self._slots: list[_Slot] = []
+        self._slots: list[Slot] = []
         self._sharing: Sharing | None = None
         self._hidden: Tensor | None = None
         self._dtype = torch.bfloat16 if config.products == "bfloat16" else None
@@ -239,9 +233,9 @@ class _Wave:
         self._sharing = None
         return parts
 
-    def _next_prompts(self, free: int) -> list[_Slot]:
+    def _next_prompts(self, free: int) -> list[Slot]:
         """Waiting prompts that fill the free rows, up to the tokens that may be run at once."""
-        taken: list[_Slot] = []
+        taken: list[Slot] = []
         tokens = draws = 0
         while self._queue and draws < free:
             tokens += len(self._queue[0].prompt)
@@ -251,7 +245,7 @@ class _Wave:
             draws += len(taken[-1].waiting)
         return taken
 
-    def _prefill(self, taken: list[_Slot]) -> None:
+    def _prefill(self, taken: list[Slot]) -> None:
         """Runs prompts through the model, packed, into new slots of the cache."""
         first, lengths = len(self._slots), [len(slot.prompt) for slot in taken]
         arena = self._cache.prompts
@@ -329,6 +323,21 @@ class _Wave:
             if self._blocks is not None:
                 self._blocks.pack()
             self._head.pack(self._dtype)
+        if self.graphs is None or not self.graphs.on:
+            return self._run()
+        rows, counts = self.rows, self.rows.count[: self.rows.live]
+        arena, most = self._cache.completions, self._longest
+        if self._own:
+            arena, most = self._cache.prompts, self._most_columns
+            counts = counts + np.array([len(slot.prompt) for slot in self._slots])
+            self._columns = int(counts.max())
+        # All at once: what is captured ends where the cache moves.
+        arena.reserve(self._capacity, most, most)
+        sharing = None if self._own else self._shares()
+        at = Standing(rows.table, int(counts.max()), sharing, rows.slot[: rows.live])
+        return self.graphs.states(at, self._cache, self._run)
+
+    def _run(self) -> Tensor:
         rows = self.rows
         layout = self._own_layout() if self._own else self._shared_layout()
         if self._blocks is not None:
@@ -348,32 +357,24 @@ class _Wave:
         arena.reserve(rows.live, self._columns, self._most_columns)
         return OwnLayout(arena, rows.positions, longest, longest == int(held.min()))
 
-    def _shared_layout(self) -> Layout:
-        rows = self.rows
+    def _shares(self) -> Sharing:
         if self._sharing is None:
             lengths = np.array([len(slot.prompt) for slot in self._slots])
-            self._sharing = Sharing.of(rows.slot[: rows.live], lengths, self._device)
+            self._sharing = Sharing.of(self.rows.slot[: self.rows.live], lengths, self._device)
+        return self._sharing
+
+    def _shared_layout(self) -> Layout:
+        rows = self.rows
         counts = rows.count[: rows.live]
         longest, shortest = int(counts.max()) - 1, int(counts.min()) - 1
         self._cache.completions.reserve(self._capacity, longest + 1, self._longest)
-        return DecodeLayout(self._cache, self._sharing, rows.written, longest, longest == shortest)
+        return DecodeLayout(self._cache, self._shares(), rows.written, longest, longest == shortest)
 
     def _index(self, rows: Sequence[int]) -> Tensor:
         return torch.tensor(rows, dtype=torch.long, device=self._device)
 
     def _to_device(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
-
-
-def _prompts(requests: Sequence[Request], seed: int) -> deque[_Slot]:
-    """One entry for each distinct prompt, in order of first appearance, with all the draws asked of
-    it.
-    """
-    slots: dict[tuple[int, ...], _Slot] = {}
-    for index, request in enumerate(requests):
-        slot = slots.setdefault(request.prompt_ids, _Slot(request.prompt_ids, deque()))
-        slot.waiting.extend(draws_of(index, request, seed))
-    return deque(slots.values())
 
 
 def cache_shape(policy: Policy) -> KeyValueShape:

@@ -64,6 +64,11 @@ class Rows:
         return len(self._draws)
 
     @property
+    def table(self) -> Tensor:
+        """``[3, R]``: tokens of each completion, of its prompt, and its last token."""
+        return self._table[_COUNT:, : self.live]
+
+    @property
     def tokens(self) -> Tensor:
         """``[R]``: the token each row sampled last."""
         return self._table[_TOKEN, : self.live]
