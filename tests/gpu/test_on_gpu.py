@@ -22,6 +22,7 @@ from lydite.model.scoring import score
 from lydite.objective.aggregate import Counts
 from lydite.objective.objective import Objective
 from lydite.ops import varlen
+from lydite.ops.sampling import RowSampling, draw
 from lydite.pipeline.recipe import load_recipe
 from lydite.pipeline.runner import run_recipe
 from lydite.rollout import graphs
@@ -209,6 +210,28 @@ def test_graphs_are_captured_while_another_thread_computes(on):
         ended.set()
         thread.join()
     assert engine._graphs.on and [len(group) for group in found] == [4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "width", "peaked", "reads"),
+    [
+        ((1.0, 1.0), 5000, True, 0),
+        ((0.9, 0.9), 60, False, 0),  # all tokens are candidates
+        ((0.9, 0.9), 5000, True, 1),  # that the first candidates are enough
+        ((0.9, 1.0), 5000, True, 1),
+        ((0.9, 1.0), 5000, False, 2),  # nor the first, nor the second: then all
+    ],
+)
+def test_top_p_asks_the_device_once(top_p, width, peaked, reads):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, width, generator=generator) * (5 if peaked else 0.01)
+    noise = torch.rand(2, generator=generator, dtype=torch.float64)
+    params = [SamplingParams(1, top_p=p) for p in top_p]
+    wanted = draw(logits, noise, RowSampling.of(params, "cpu"))
+    with PretendedGpu() as gpu:
+        found = draw(logits.to(GPU), noise.to(GPU), RowSampling.of(params, GPU))
+    assert gpu.reads.total() == reads
+    assert torch.equal(on_host(found[0]), wanted[0])
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -85,6 +85,7 @@ class RowSampling:
     max_top_k: int
     any_full_k: bool
     any_top_p: bool
+    all_top_p: bool
     any_min_p: bool
 
     @staticmethod
@@ -107,6 +108,7 @@ class RowSampling:
             max_top_k=max((p.top_k for p in params), default=0),
             any_full_k=any(p.top_k == 0 for p in params),
             any_top_p=any(p.top_p < 1 for p in params),
+            all_top_p=all(p.top_p < 1 for p in params),
             any_min_p=any(p.min_p > 0 for p in params),
         )
 
@@ -170,7 +172,7 @@ def truncate(weights: Tensor, sampling: RowSampling) -> Tensor:
     if sampling.max_top_k:
         weights = _keep_from(weights, _top_k_threshold(weights, sampling))
     if sampling.any_top_p:
-        weights = _keep_from(weights, _top_p_threshold(weights, sampling.top_p))
+        weights = _keep_from(weights, _top_p_threshold(weights, sampling))
     if sampling.any_min_p:
         weights = _keep_from(weights, weights.amax(1) * sampling.min_p)
     return weights
@@ -191,26 +193,36 @@ def _top_k_threshold(weights: Tensor, sampling: RowSampling) -> Tensor:
     return threshold.masked_fill(sampling.top_k == 0, 0.0)
 
 
-def _top_p_threshold(weights: Tensor, top_p: Tensor) -> Tensor:
+def _top_p_threshold(weights: Tensor, sampling: RowSampling) -> Tensor:
     """The smallest weight in the least set of likeliest tokens whose share reaches ``top_p``; 0
-    where it is off.
+    where it is off. Asks the device once, whether the fewest candidates were enough, if they are.
     """
-    width = weights.shape[1]
-    threshold = weights.new_zeros(len(weights))
-    rows = (top_p < 1).nonzero().squeeze(1)
-    for count in [*(n for n in _TOP_P_CANDIDATES if n < width), width]:
+    width, top_p = weights.shape[1], sampling.top_p
+    first, *more = (*(n for n in _TOP_P_CANDIDATES if n < width), width)
+    threshold, enough = _last_kept(weights, top_p, first)
+    if not sampling.all_top_p:
+        off = top_p >= 1
+        threshold, enough = threshold.masked_fill(off, 0.0), enough | off
+    for count in more:
+        rows = (~enough).nonzero().squeeze(1)
         if not len(rows):
             break
         some = weights if len(rows) == len(weights) else weights[rows]
-        target = some.sum(1, dtype=torch.float64) * top_p[rows]
-        top = some.topk(count, dim=1).values
-        reached = top.cumsum(1, dtype=torch.float64) >= target[:, None]
-        enough = reached[:, -1]
-        # A row that rounding keeps from ever reaching its target keeps everything it has.
-        last = torch.where(enough, reached.int().argmax(1), count - 1)
-        threshold[rows] = top.gather(1, last[:, None]).squeeze(1)
-        rows = rows[~enough]
+        threshold[rows], enough[rows] = _last_kept(some, top_p[rows], count)
     return threshold
+
+
+def _last_kept(weights: Tensor, top_p: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Among the ``count`` likeliest tokens of each row the last that is kept, its weight ``[R]``,
+    and whether they reach ``top_p`` ``[R]``.
+    """
+    target = weights.sum(1, dtype=torch.float64) * top_p
+    top = weights.topk(count, dim=1).values
+    reached = top.cumsum(1, dtype=torch.float64) >= target[:, None]
+    enough = reached[:, -1]
+    # A row that rounding keeps from ever reaching its target keeps everything it has.
+    last = torch.where(enough, reached.int().argmax(1), count - 1)
+    return top.gather(1, last[:, None]).squeeze(1), enough
 
 
 def inverse_cdf(weights: Tensor, noise: Tensor) -> Tensor:
