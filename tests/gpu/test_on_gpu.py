@@ -193,11 +193,11 @@ def test_cuda_graphs_sample_what_plain_steps_do(dtype, samples, on):
 def test_graphs_are_captured_while_another_thread_computes(on):
     policy, _ = on("cuda", context=200)
     requests = [Request(n, (3, 4 + i), 4, SamplingParams(90)) for i, n in enumerate("abc")]
-    ended = threading.Event()
+    ended, square = threading.Event(), torch.ones(300, 300, device="cuda")
 
     def compute():
         while not ended.is_set():
-            torch.randn(300, 300, device="cuda").matmul(torch.randn(300, 300, device="cuda")).sum()
+            (square @ torch.ones(300, 500, device="cuda")).sum()
 
     thread = threading.Thread(target=compute)
     thread.start()

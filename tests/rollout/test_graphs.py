@@ -136,6 +136,17 @@ def test_when_a_step_is_captured_changes_nothing(policy, tapes, monkeypatch):
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.parametrize("samples", [1, 3])
+def test_what_was_sampled_before_changes_nothing(samples, policy, tapes):
+    """To the bit, as shapes do not follow the room that an earlier call has left."""
+    requests = make_requests(SamplingParams(40), samples, count=4)
+    engine = LocalEngine(policy, EngineConfig(max_rows=9, **ALWAYS))
+    wanted = engine.generate(requests)
+    engine = LocalEngine(policy, EngineConfig(max_rows=9, **ALWAYS))
+    engine.generate(make_requests(SamplingParams(70), 5))
+    assert engine.generate(requests) == wanted
+
+
 def test_what_was_captured_serves_the_next_call_with_changed_weights(tapes):
     policy = replace(policy_of(), model=make_model("llama"))
     requests = make_requests(SamplingParams(40), samples=3)
@@ -237,6 +248,12 @@ def test_settings_say_where_steps_are_replayed(policy, tapes, monkeypatch):
 
     assert captures(graphs.COLUMNS) and captures(20, cuda_graphs="always")
     assert not captures(63) and not captures(70, cuda_graphs="never")
+    noisy = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+    long = make_requests(SamplingParams(70))
+    assert graphs.graphs_of(None, noisy, EngineConfig(), long) is None
+    noisy[1].p = 0.0
+    made = graphs.graphs_of(None, noisy, EngineConfig(), long)
+    assert made is not None and graphs.graphs_of(made, noisy, EngineConfig(), long) is made
     monkeypatch.undo()
     assert not captures(70)
     with pytest.raises(UserError, match=r"engine\.cuda_graphs: `always` needs a CUDA device"):
@@ -247,12 +264,17 @@ def test_sizes_by_hand():
     assert [rounded(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 200)] == [
         1, 2, 3, 4, 6, 6, 8, 8, 12, 16, 24, 32, 256,
     ]  # fmt: skip
-    cache = KeyValueCache(KeyValueShape(1, 1, 8, torch.float32, torch.device("cpu")))
-    cache.prompts.reserve(5, 70, 70)
-    cache.completions.reserve(10, 300, 300)
+    most = Shape(10, 300, 70, 5, 10)
     slots = np.array([0, 0, 0, 0, 0, 1, 2, 3, 4])
     sharing = Sharing.of(slots, np.array([9, 65, 2, 2, 2]), torch.device("cpu"))
     shared = Standing(torch.zeros(3, 9), 97, sharing, slots)
-    # As far as there is room: 12 rows are 10, 96 columns of prompts 70, and 6 slots 5.
-    assert Shape.of(shared, cache) == Shape(10, 128, 70, 5, 6)
-    assert Shape.of(Standing(torch.zeros(3, 3), 5, None, slots), cache) == Shape(3, 64, 0, 0, 0)
+    # As far as there can be any: 12 rows are 10, 96 columns of prompts 70, and 6 slots 5.
+    assert Shape.of(shared, most) == Shape(10, 128, 70, 5, 6)
+    own = Standing(torch.zeros(3, 3), 5, None, slots)
+    assert Shape.of(own, most) == Shape(3, 64, 0, 0, 0)
+    cache = KeyValueCache(KeyValueShape(1, 1, 8, torch.float32, torch.device("cpu")))
+    Shape.of(shared, most).make_room(cache, most)
+    assert (cache.completions.rows, cache.completions.columns) == (10, 300)
+    assert (cache.prompts.rows, cache.prompts.columns) == (5, 70)
+    Shape.of(own, replace(most, rows=12)).make_room(cache, replace(most, rows=12))
+    assert cache.prompts.rows >= 12 and cache.prompts.columns == 300

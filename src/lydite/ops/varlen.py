@@ -249,7 +249,7 @@ def _right(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, 
         with torch.inference_mode(False), torch.enable_grad():
             apart = _furthest((prompts, completions, owners), device, dtype, (heads, kv_heads, dim))
     except RuntimeError as error:
-        said = f"fail: {str(error).splitlines()[0]}"
+        said = f"fail: {(str(error) or type(error).__name__).splitlines()[0]}"
     else:
         if apart <= CLOSE:
             return True

@@ -82,7 +82,8 @@ class EngineConfig(Config):
         default="auto",
         description="On a GPU, replay decode steps as CUDA graphs, which saves launching each of "
         "their kernels; rows and columns are rounded up for it, and memory for keys and values is "
-        f"taken at once. `auto`: where completions may be {GRAPHS_FROM} tokens or longer.",
+        f"taken at once. `auto`: where completions may be {GRAPHS_FROM} tokens or longer, and LoRA "
+        "has no dropout.",
     )
 
     def graphs(self, max_tokens: int) -> bool:

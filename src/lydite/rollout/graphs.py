@@ -26,7 +26,6 @@ from lydite.config import UserError
 from lydite.model.attention import hidden_states
 from lydite.ops.decode import (
     COLUMNS,
-    Arena,
     DecodeLayout,
     KeyValueCache,
     OwnLayout,
@@ -106,6 +105,10 @@ def graphs_of(
         return None
     if not config.graphs(max(request.params.max_tokens for request in requests)):
         return None
+    if config.cuda_graphs == "auto" and any(
+        isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules()
+    ):
+        return None  # a thread that trains may not draw random numbers while this one captures
     graphs = kept or GraphedDecode(model, device)
     graphs.begin()
     return graphs
@@ -135,7 +138,9 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a step. Without ``prompt_columns`` rows go on in their prompts' slots."""
+    """Sizes of a step, or the largest of a call. Without ``prompt_columns`` rows go on in their
+    prompts' slots.
+    """
 
     rows: int
     columns: int
@@ -144,26 +149,33 @@ class Shape:
     width: int
 
     @staticmethod
-    def of(at: Standing, cache: KeyValueCache) -> Shape:
-        """Rounded up, as far as the cache has room."""
+    def of(at: Standing, most: Shape) -> Shape:
+        """Rounded up, to at most what a call can ever need. Nothing else decides, not even the room
+        there is: what a run samples would depend on what it sampled before.
+        """
 
-        def fit(columns: int, arena: Arena) -> int:
-            return min(max(rounded(columns), COLUMNS), arena.columns)
+        def fit(columns: int, limit: int) -> int:
+            return min(max(rounded(columns), COLUMNS), limit)
 
-        rows = rounded(at.table.shape[1])
-        own, shared = (
-            (cache.prompts, None) if at.sharing is None else (cache.completions, at.sharing)
-        )
-        rows, columns = min(rows, own.rows), fit(at.columns, own)
+        rows = min(rounded(at.table.shape[1]), most.rows)
+        columns, shared = fit(at.columns, most.columns), at.sharing
         if shared is None:
             return Shape(rows, columns, 0, 0, 0)
         return Shape(
             rows=rows,
             columns=columns,
-            prompt_columns=fit(shared.longest, cache.prompts),
-            slots=min(rounded(shared.slots), cache.prompts.rows),
-            width=rounded(shared.width),
+            prompt_columns=fit(shared.longest, most.prompt_columns),
+            slots=min(rounded(shared.slots), most.slots),
+            width=min(rounded(shared.width), most.rows),
         )
+
+    def make_room(self, cache: KeyValueCache, most: Shape) -> None:
+        """In the cache. Of what rows write all at once, as what is captured ends where it moves."""
+        if not self.prompt_columns:
+            cache.prompts.reserve(most.rows, most.columns, most.columns)
+            return
+        cache.completions.reserve(most.rows, most.columns, most.columns)
+        cache.prompts.reserve(self.slots, self.prompt_columns, most.prompt_columns)
 
 
 class StaticStep:
@@ -237,7 +249,7 @@ class GraphedDecode:
         self.on = True
 
     def begin(self) -> None:
-        """Before a call: the weights may have been replaced since the last."""
+        """Before a call: the weights may lie elsewhere than in the last."""
         self._weights = tuple(parameter.data_ptr() for parameter in self._model.parameters())
 
     def clear(self) -> None:
@@ -246,15 +258,19 @@ class GraphedDecode:
         self._capture = None
         self._places = ()
 
-    def states(self, at: Standing, cache: KeyValueCache, plain: Callable[[], Tensor]) -> Tensor:
-        """Hidden states ``[R, d]`` of the rows' last tokens, valid until the next step. ``plain``
-        computes them, and what goes into the cache, the plain way.
+    def states(
+        self, at: Standing, cache: KeyValueCache, most: Shape, plain: Callable[[], Tensor]
+    ) -> Tensor:
+        """Hidden states ``[R, d]`` of the rows' last tokens, valid until the next step. ``most`` is
+        what the call can need; ``plain`` computes the states, and what goes into the cache, the
+        plain way.
         """
+        shape = Shape.of(at, most)
+        shape.make_room(cache, most)
         places = (cache.prompts.address, cache.completions.address, *self._weights)
         if places != self._places:
             self.clear()
             self._places = places
-        shape = Shape.of(at, cache)
         step = self._steps.get(shape)
         if step is None:
             step = self._steps[shape] = StaticStep(self._model, cache, shape)
@@ -286,7 +302,7 @@ class GraphedDecode:
             limit = APART.get(wanted.dtype, APART_IN_HALF)
             said = "" if apart <= limit else f"the first replay is {apart:.1g} from the plain step"
         except RuntimeError as error:
-            said = str(error).splitlines()[0]
+            said = (str(error) or type(error).__name__).splitlines()[0]
         if said:
             self.on = False
             self.clear()

@@ -40,7 +40,7 @@ from lydite.rollout.engine import (
     sampling_mode,
     unbegun,
 )
-from lydite.rollout.graphs import GraphedDecode, Standing, graphs_of
+from lydite.rollout.graphs import GraphedDecode, Shape, Standing, graphs_of
 from lydite.rollout.rows import Ended, Rows
 from lydite.rollout.slots import Slot, slots_of
 from lydite.rollout.stopping import Stopping
@@ -147,6 +147,7 @@ class _Wave:
         self._head = Head(policy)
         self._requests = requests
         self._queue = slots_of(requests, seed)
+        self._prompts = len(self._queue)
         self._cache = cache
         self._longest = max(request.params.max_tokens for request in requests)
         self._longest_prompt = max(len(request.prompt_ids) for request in requests)
@@ -326,16 +327,16 @@ class _Wave:
         if self.graphs is None or not self.graphs.on:
             return self._run()
         rows, counts = self.rows, self.rows.count[: self.rows.live]
-        arena, most = self._cache.completions, self._longest
+        prompts, sharing, columns = self._longest_prompt, None, self._longest
         if self._own:
-            arena, most = self._cache.prompts, self._most_columns
+            prompts, columns = 0, self._most_columns
             counts = counts + np.array([len(slot.prompt) for slot in self._slots])
             self._columns = int(counts.max())
-        # All at once: what is captured ends where the cache moves.
-        arena.reserve(self._capacity, most, most)
-        sharing = None if self._own else self._shares()
+        else:
+            sharing = self._shares()
+        most = Shape(self._capacity, columns, prompts, self._prompts, self._capacity)
         at = Standing(rows.table, int(counts.max()), sharing, rows.slot[: rows.live])
-        return self.graphs.states(at, self._cache, self._run)
+        return self.graphs.states(at, self._cache, most, self._run)
 
     def _run(self) -> Tensor:
         rows = self.rows
