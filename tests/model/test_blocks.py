@@ -9,8 +9,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from lydite.model.attention import NAME, backbone, hidden_states
 from lydite.model.blocks import FastBlocks, is_plain_block
-from lydite.ops.decode import KeyValueCache, KeyValueShape, PrefillLayout
+from lydite.ops.decode import KeyValueCache, KeyValueShape
 from lydite.ops.packed import can_pack
+from lydite.ops.prefill import PrefillLayout
 
 pytestmark = pytest.mark.skipif(
     not can_pack(torch.empty(1)), reason="this build of PyTorch has no packed products"

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from lydite.ops import prefill
 from lydite.ops.decode import (
     Arena,
     DecodeLayout,
     KeyValueCache,
     KeyValueShape,
     OwnLayout,
-    PrefillLayout,
     Sharing,
 )
+from lydite.ops.prefill import PrefillLayout
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, DIM = 4, 2, 8
@@ -59,8 +60,19 @@ def test_a_prompt_that_waits_has_no_row_and_does_no_harm() -> None:
     assert sharing.hidden is None
 
 
-@pytest.mark.parametrize("lengths", [[5], [3, 1, 6]])
-def test_prefill_is_causal_and_keeps_prompts_apart(lengths: list[int]) -> None:
+def test_prompts_are_padded_to_none_that_is_much_longer() -> None:
+    lengths = [32, 512, 48, 500, 105, 71, 80, 512, 30]
+    parts = prefill._alike(np.array(lengths), 3, CPU)
+    found = [[lengths[slot - 3] for slot in part.slots.tolist()] for part in parts]
+    assert found == [[512, 500, 512], [105, 80], [71], [32, 48, 30]]
+
+
+@pytest.mark.parametrize("short", [0, 4, 64])
+@pytest.mark.parametrize("lengths", [[5], [3, 1, 6], [9, 2, 8, 2, 9, 1]])
+def test_prefill_is_causal_and_keeps_prompts_apart(
+    lengths: list[int], short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefill, "SHORT", short)
     torch.manual_seed(0)
     arena = Arena(shape())
     arena.reserve(len(lengths) + 1, max(lengths), max(lengths))

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from lydite.ops import groups, varlen
-from lydite.ops.decode import Arena, KeyValueShape, PrefillLayout
+from lydite.ops.decode import Arena, KeyValueShape
 from lydite.ops.groups import pack_groups
+from lydite.ops.prefill import PrefillLayout
 
 HEADS = 6
 ROUNDING = {torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}

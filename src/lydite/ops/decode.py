@@ -1,5 +1,4 @@
-"""Keys and values of sequences in flight, and the two ways of attending to them: prefill and
-one-token decode.
+"""Keys and values of sequences in flight, and how one new token of each attends to them.
 
 A prompt's keys and values are written once and read by all ``G`` rows that complete it: their
 queries are gathered into one matrix per prompt, so that the prompt is read once a group and not
@@ -9,15 +8,11 @@ the last moves into a hole, so no step gathers a cache or works on a finished ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
-
-from lydite.ops import varlen
 
 COLUMNS = 64
 """Arenas grow in this many tokens at least, and double, so that growing costs no more than filling.
@@ -112,60 +107,6 @@ class KeyValueCache:
     @property
     def bytes(self) -> int:
         return self.prompts.bytes + self.completions.bytes
-
-
-class PrefillLayout:
-    """Attention of several prompts, each causal to itself, that leaves their keys and values in the
-    cache.
-
-    Implements :class:`lydite.ops.layout.Layout` over ``N = sum(lengths)`` flat tokens. The prompts
-    take slots ``first_slot``, ``first_slot + 1``, … of ``arena``, which has room for them.
-    """
-
-    def __init__(
-        self, arena: Arena, first_slot: int, lengths: Sequence[int], device: torch.device
-    ) -> None:
-        sizes = np.asarray(lengths)
-        starts = np.cumsum(sizes) - sizes
-        columns = np.arange(int(sizes.max()))
-        inside = columns[None] < sizes[:, None]
-        padded = np.where(inside, starts[:, None] + columns[None], 0)
-        self._shape = inside.shape
-        self._alone = len(lengths) == 1
-        self._lengths = lengths
-        self._runs: varlen.Runs | None = None
-        self._arena = arena
-        self._slots = slice(first_slot, first_slot + len(lengths))
-        self._gather = torch.from_numpy(padded.ravel()).to(device)
-        self._flat = torch.from_numpy(np.flatnonzero(inside.ravel())).to(device)
-
-    def attend(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
-    ) -> Tensor:
-        """See :class:`lydite.ops.layout.Layout`."""
-        k, v = self._padded(key), self._padded(value)
-        width = self._shape[1]
-        self._arena.keys(layer)[self._slots, :, :width] = k
-        self._arena.values(layer)[self._slots, :, :width] = v
-        flat_q, flat_k, flat_v = (x[0].transpose(0, 1) for x in (query, key, value))
-        if not self._alone and varlen.takes(flat_q, flat_k, flat_v):
-            if self._runs is None:
-                self._runs = varlen.Runs.of(self._lengths, query.device)
-            return varlen.causal_attention(flat_q, flat_k, flat_v, self._runs, scaling)[None]
-        q = self._padded(query)
-        # Padding lies to the right of every real token, where a causal query does not look.
-        out = scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=scaling, enable_gqa=q.shape[1] != k.shape[1]
-        ).transpose(1, 2)
-        return out if self._alone else out.flatten(0, 1)[self._flat][None]
-
-    def _padded(self, flat: Tensor) -> Tensor:
-        """``[1, h, N, D]`` to ``[prompts, h, width, D]``."""
-        if self._alone:
-            return flat
-        tokens = flat[0].transpose(0, 1)[self._gather]
-        padded: Tensor = tokens.unflatten(0, self._shape).transpose(1, 2)
-        return padded
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from lydite.ops.decode import (
     KeyValueCache,
     KeyValueShape,
     OwnLayout,
-    PrefillLayout,
     Sharing,
 )
 from lydite.ops.layout import Layout
 from lydite.ops.packed import PackedProducts
+from lydite.ops.prefill import PrefillLayout
 from lydite.rollout.engine import (
     Draw,
     EngineConfig,
