@@ -1,6 +1,6 @@
 """Sampling and updates on one GPU: tokens per second, share of the chip's peaks, peak memory.
 
-    python benchmarks/gpu.py [--device cuda] [--model tiny|135m|0.5b|1.5b] [--rounds 3]
+    python benchmarks/gpu.py [--device cuda] [--model tiny|135m|0.5b|1.5b] [--rounds 2]
 
 Models are new, of the shapes of SmolLM2-135M, Qwen2.5-0.5B and -1.5B, in bfloat16. Every completion
 runs to its limit. ``generate`` is Transformers' own, on the same prompts. Sampling is measured with
@@ -41,6 +41,18 @@ class Shape:
     heads: int
     kv_heads: int
     vocabulary: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where, and how often each thing is measured; what it is compared with is measured once."""
+
+    device: str
+    rounds: int
+
+    @property
+    def cuda(self) -> bool:
+        return self.device.startswith("cuda")
 
 
 SHAPES = {
@@ -93,11 +105,25 @@ def ids(count: int, vocabulary: int, seed: int) -> tuple[int, ...]:
     return tuple(torch.randint(2, vocabulary, (count,), generator=generator).tolist())
 
 
-def sampling(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str, float]:
+class Figures:
+    """Prints all there are, as one line, whenever one comes in: of a run that is cut short, the
+    last line has most.
+    """
+
+    def __init__(self, device: str, model: str) -> None:
+        self._device = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
+        self._model = model
+        self._found: dict[str, float] = {}
+
+    def __setitem__(self, name: str, value: float) -> None:
+        self._found[name] = round(value, 3)
+        print(json.dumps({"device": self._device, "model": self._model} | self._found), flush=True)
+
+
+def sampling(policy: Policy, shape: Shape, run: Run, found: Figures) -> None:
     """Tokens per second for several numbers of rows, and of ``generate`` with as many."""
-    found: dict[str, float] = {}
     settings: dict[str, Any] = {"max_rows": 512, "cache_gb": 16}
-    graphs = "auto" if device.startswith("cuda") else "never"
+    graphs = "auto" if run.cuda else "never"
     engines = {
         "decode": LocalEngine(policy, EngineConfig(cuda_graphs=graphs, **settings)),
         "plain_decode": LocalEngine(policy, EngineConfig(cuda_graphs="never", **settings)),
@@ -110,22 +136,22 @@ def sampling(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str
         policy.model.set_attn_implementation("lydite")
         rows = prompts * group
         for name, engine in engines.items():
-            took = seconds(partial(engine.generate, requests), device, rounds)
+            rounds = run.rounds if name == "decode" else 1
+            took = seconds(partial(engine.generate, requests), run.device, rounds)
             found[f"{name}_{rows}_rows"] = rows * new / took
         policy.model.set_attn_implementation("sdpa")
-        batch = torch.tensor([p for p in shown for _ in range(group)], device=device)
+        batch = torch.tensor([p for p in shown for _ in range(group)], device=run.device)
 
         def plain(batch: torch.Tensor = batch) -> None:
             policy.model.generate(
                 input_ids=batch, do_sample=True, top_k=0, max_new_tokens=new, pad_token_id=0
             )
 
-        found[f"generate_{rows}_rows"] = rows * new / seconds(plain, device, max(1, rounds // 2))
+        found[f"generate_{rows}_rows"] = rows * new / seconds(plain, run.device, 1)
     policy.model.set_attn_implementation("lydite")
-    return found
 
 
-def updating(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str, float]:
+def updating(policy: Policy, shape: Shape, run: Run, found: Figures) -> None:
     """Trained tokens per second, and operations per second that an update cannot do without."""
     prompts, group, length, new = 8, 8, 200, 128
     groups = [
@@ -138,48 +164,39 @@ def updating(policy: Policy, shape: Shape, device: str, rounds: int) -> dict[str
         )
         for n in range(prompts)
     ]
-    update = UpdateConfig(tokens_per_micro_batch=16384)
-    learner = Learner(policy, OptimizerConfig(lr=1e-6), update)
+    config = UpdateConfig(tokens_per_micro_batch=16384)
+    learner = Learner(policy, OptimizerConfig(lr=1e-6), config)
     objective = Objective.parse("grpo+drop_zero_variance").with_limit(new)
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats()
-
-    def update() -> None:
-        learner.update(TrainBatch(groups), objective, (0, 1))
-
-    took = seconds(update, device, rounds)
-    peak = torch.cuda.max_memory_allocated() / 1e9 if device.startswith("cuda") else float("nan")
-    varlen.ON = False
-    masked = seconds(update, device, max(1, rounds // 2))
-    varlen.ON = True
     head = policy.head[0].numel()
     body = sum(p.numel() for p in policy.model.parameters()) - head
     tokens = prompts * (length + group * new)
     operations = 6 * (body * tokens + head * prompts * group * new)
-    return {
-        "update_tokens": tokens / took,
-        "update_tokens_with_a_mask": tokens / masked,
-        "update_tera_operations": operations / took / 1e12,
-        "update_peak_gb": peak,
-    }
+
+    def update() -> None:
+        learner.update(TrainBatch(groups), objective, (0, 1))
+
+    for name, on, rounds in (("update", True, run.rounds), ("masked_update", False, 1)):
+        varlen.ON = on
+        if run.cuda:
+            torch.cuda.reset_peak_memory_stats()
+        took = seconds(update, run.device, rounds)
+        found[f"{name}_tokens"] = tokens / took
+        found[f"{name}_tera_operations"] = operations / took / 1e12
+        if run.cuda:
+            found[f"{name}_peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    varlen.ON = True
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--model", choices=sorted(SHAPES), default="135m")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
-    shape = SHAPES[args.model]
-    policy = policy_of(shape, args.device)
-    found = sampling(policy, shape, args.device, args.rounds)
-    found |= updating(policy, shape, args.device, args.rounds)
-    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else "CPU"
-    print(
-        json.dumps(
-            {"device": name, "model": args.model, **{k: round(v, 3) for k, v in found.items()}}
-        )
-    )
+    shape, run = SHAPES[args.model], Run(args.device, args.rounds)
+    policy, found = policy_of(shape, args.device), Figures(args.device, args.model)
+    updating(policy, shape, run, found)
+    sampling(policy, shape, run, found)
 
 
 if __name__ == "__main__":

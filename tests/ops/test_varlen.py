@@ -9,7 +9,10 @@ from itertools import pairwise
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from lydite.model.attention import NAME, hidden_states
+from lydite.model.training_blocks import fast_layers
 from lydite.ops import groups, varlen
 from lydite.ops.decode import Arena, KeyValueShape
 from lydite.ops.groups import pack_groups
@@ -164,6 +167,36 @@ def test_three_calls_are_attention_of_groups(
         assert (a.double() - b).norm() <= loose * b.norm()
 
 
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_a_model_has_the_gradient_that_it_has_with_a_mask(recomputed, kernels):
+    """Through layers of our own and, recomputed in the backward pass, Transformers'."""
+    used = kernels(Kernels())
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=20, hidden_size=48, intermediate_size=32, num_hidden_layers=2,
+            num_attention_heads=HEADS, num_key_value_heads=2, initializer_range=0.2,
+            attn_implementation=NAME,
+        )
+    ).double().train()  # fmt: skip
+    if recomputed:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    packed = pack_groups([[1, 2, 3, 4], [5, 6]], [[[3, 4, 5], [9]], [[7, 7, 7, 7]]])
+    found = []
+    for on in (True, False):
+        varlen.ON = on
+        try:
+            with fast_layers(model):
+                hidden = hidden_states(model, packed.input_ids, packed.position_ids, packed.layout)
+                model.zero_grad()
+                model.lm_head(hidden).square().sum().backward()
+        finally:
+            varlen.ON = True
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert len(used.calls) == 2 * 3 * (3 if recomputed else 2)
+    assert (found[0] - found[1]).norm() <= 1e-6 * found[1].norm()
+
+
 def test_what_a_query_sees_by_hand():
     """Prompts of 2 and 1 tokens; completions of 2 and 0 for the first, 1 for the second."""
     seen = varlen._visible([2, 1], [2, 0, 1], [0, 0, 1]).int().tolist()
@@ -218,6 +251,7 @@ def test_what_the_kernels_do_not_take_goes_the_other_way(kernels):
     q, k, v = (torch.zeros(4, h, 64, dtype=torch.bfloat16) for h in (6, 2, 2))
     assert varlen.takes(q, k, v)
     assert not varlen.takes(q.float(), k.float(), v.float())
+    assert not varlen.takes(q, k.half(), v) and not varlen.takes(q, k, v.half())
     assert not varlen.takes(q, k, v[..., :32])
     assert not varlen.takes(*(x[..., :60] for x in (q, k, v)))
     assert not varlen.takes(*(x.repeat(1, 1, 4) for x in (q, k, v)))

@@ -106,6 +106,7 @@ def takes(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return (
         ON
         and query.dtype in DTYPES
+        and query.dtype == key.dtype == value.dtype
         and key.shape == value.shape
         and dim == key.shape[-1]
         and dim % 8 == 0
