@@ -45,6 +45,23 @@ def test_it_sees_steps_that_rounding_would_lose():
     assert optimizer.update_ratio() == pytest.approx(1e-12, rel=1e-5)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_weights_in_pieces_and_of_two_types_count_once_each(decay):
+    """One weight takes two pieces and a bit; the others share the room of its step."""
+    torch.manual_seed(1)
+    sizes = [(2 * (1 << 18) + 900,), (1200,), (50, 20)]
+    weights = [nn.Parameter(torch.randn(size)) for size in sizes]
+    weights.append(nn.Parameter(torch.randn(30, 40, dtype=torch.float64)))
+    optimizer = Optimizer(nn.ParameterList(weights), OptimizerConfig(lr=1e-2, weight_decay=decay))
+    before = [weight.detach().double().clone() for weight in weights]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer.step(1e-2)
+    after = [weight.detach().double() for weight in weights]
+    moved = norm([a - b for a, b in zip(after, before, strict=True)])
+    assert optimizer.update_ratio() == pytest.approx(moved / norm(after), rel=1e-4)
+
+
 def test_before_the_first_step_there_is_none():
     optimizer = Optimizer(model(), OptimizerConfig())
     assert math.isnan(optimizer.update_ratio())

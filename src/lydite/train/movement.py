@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lydite.model.shards import local, sum_over_shards
+from lydite.model.shards import is_sharded, local, sum_over_shards
 
-_PIECE = {"cpu": 1 << 15}
+_PIECE = {"cpu": 1 << 18}
 _LARGE_PIECE = 1 << 24
-"""Weights looked at together: on a CPU as many as its cache holds."""
+"""Weights looked at together: on a CPU so many that what is made of them stays in its cache, and
+calls cost little beside them.
+"""
 
 
 @torch.no_grad()
@@ -27,32 +29,64 @@ def update_ratio(groups: Iterable[Mapping[str, Any]], state: Mapping[Tensor, Any
     The step is taken from the moments rather than as a difference of weights, which would lose the
     small ones to rounding. Where some weights are sharded, every rank must call this.
     """
-    weights: list[Tensor] = []
-    squares: list[Tensor] = []
+    looked = _Looked()
     for group in groups:
         for weight in group["params"]:
             if "exp_avg" in state.get(weight, ()):
-                weights.append(weight)
-                squares.append(_squares(weight, state[weight], group))
-    moved, size = sum_over_shards(weights, squares).tolist() if weights else (0.0, 0.0)
+                looked.at(weight, state[weight], group)
+    moved, size = looked.sums()
     return math.sqrt(moved / size) if size else math.nan
 
 
-def _squares(weight: Tensor, kept: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
-    """Squared norms of a weight's step and of the weight, float64 ``[2]``; of a shard, its own."""
-    (first, second), count = group["betas"], float(kept["step"])
-    # m̂/(√v̂ + ε) = scale · m/(√v + ε·root), so that v is read once and never corrected.
-    root = math.sqrt(1 - second**count)
-    scale = root / (1 - first**count)
-    decay = group["weight_decay"]
-    flat = [each.reshape(-1) for each in map(local, (weight, kept["exp_avg"], kept["exp_avg_sq"]))]
-    size = _PIECE.get(flat[0].device.type, _LARGE_PIECE)
-    total = torch.zeros(2, dtype=torch.float64, device=flat[0].device)
-    for now, m, v in zip(*(each.split(size) for each in flat), strict=True):
-        step = m / v.sqrt().add_(group["eps"] * root)
-        if decay:
-            step.add_(now, alpha=decay / scale)
-        total += torch.stack([step.dot(step), now.dot(now)])
-    # With decay W was multiplied by 1 − ηλ first, and is known after the step only.
-    rate = group["lr"] / (1 - group["lr"] * decay)
-    return total * total.new_tensor([(rate * scale) ** 2, 1.0])
+class _Looked:
+    """Squared norms of steps and of weights, piece by piece, on this rank's shards."""
+
+    def __init__(self) -> None:
+        self._weights: list[Tensor] = []
+        self._scales: list[float] = []
+        self._moved: list[Tensor] = []
+        self._sizes: list[Tensor] = []
+        self._rooms: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def at(self, weight: Tensor, kept: Mapping[str, Any], group: Mapping[str, Any]) -> None:
+        """Adds a weight with its moments and its group's settings."""
+        (first, second), count = group["betas"], float(kept["step"])
+        # m̂/(√v̂ + ε) = scale · m/(√v + ε·root), so that v is read once and never corrected.
+        root = math.sqrt(1 - second**count)
+        scale = root / (1 - first**count)
+        decay = group["weight_decay"]
+        # With decay W was multiplied by 1 − ηλ first, and is known after the step only.
+        rate = group["lr"] / (1 - group["lr"] * decay)
+        flat = [
+            each.reshape(-1) for each in map(local, (weight, kept["exp_avg"], kept["exp_avg_sq"]))
+        ]
+        room = self._room(flat[0])
+        large = flat[0].numel() > room.numel()
+        pieces = zip(*(each.split(room.numel()) for each in flat), strict=True) if large else [flat]
+        for now, m, v in pieces:
+            step = torch.sqrt(v, out=room[: v.numel()])
+            torch.div(m, step.add_(group["eps"] * root), out=step)
+            if decay:
+                step.add_(now, alpha=decay / scale)
+            self._weights.append(weight)
+            self._scales.append((rate * scale) ** 2)
+            self._moved.append(step.dot(step))
+            self._sizes.append(now.dot(now))
+
+    def sums(self) -> tuple[float, float]:
+        """Of all steps and of all weights, over all shards."""
+        if not self._weights:
+            return 0.0, 0.0
+        both = torch.stack([torch.stack(self._moved), torch.stack(self._sizes)], dim=1).double()
+        both[:, 0] *= both.new_tensor(self._scales)
+        whole = not any(map(is_sharded, self._weights))
+        total = both.sum(0) if whole else sum_over_shards(self._weights, both.unbind())
+        moved, size = total.tolist()
+        return moved, size
+
+    def _room(self, like: Tensor) -> Tensor:
+        """Where a piece's step is made: memory that is new for each would be cold."""
+        key = like.device, like.dtype
+        if key not in self._rooms:
+            self._rooms[key] = like.new_empty(_PIECE.get(like.device.type, _LARGE_PIECE))
+        return self._rooms[key]
