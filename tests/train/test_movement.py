@@ -52,6 +52,9 @@ def test_weights_in_pieces_and_of_two_types_count_once_each(decay):
     sizes = [(2 * (1 << 18) + 900,), (1200,), (50, 20)]
     weights = [nn.Parameter(torch.randn(size)) for size in sizes]
     weights.append(nn.Parameter(torch.randn(30, 40, dtype=torch.float64)))
+    with torch.no_grad():
+        weights[0][-900:] *= 100  # What is left out shows.
+        weights[1][:] *= 100
     optimizer = Optimizer(nn.ParameterList(weights), OptimizerConfig(lr=1e-2, weight_decay=decay))
     before = [weight.detach().double().clone() for weight in weights]
     for weight in weights:
