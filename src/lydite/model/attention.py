@@ -61,4 +61,5 @@ def hidden_states(
     )
     states = out.last_hidden_state
     assert isinstance(states, Tensor)
-    return states[0]
+    # Not ``states[0]``, whose backward pass fills a tensor of zeros and copies into it.
+    return states.squeeze(0)

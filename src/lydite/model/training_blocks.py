@@ -112,11 +112,11 @@ class _Layer:
                 hidden_states, *args, position_embeddings=position_embeddings, **others
             )
         cos, sin = (x[0] for x in position_embeddings)
-        query, key, value, x = attention_inputs(hidden_states[0], self._before(), cos, sin)
+        query, key, value, x = attention_inputs(hidden_states.squeeze(0), self._before(), cos, sin)
         q, k, v = (part.transpose(0, 1)[None] for part in (query, key, value))
         attention = self._module.self_attn
         attended = layout.attend(attention.layer_idx, q, k, v, float(attention.scaling))
-        return layer_output(attended[0].flatten(1), x, self._after())[None]
+        return layer_output(attended.squeeze(0).flatten(1), x, self._after())[None]
 
 
 class _Normed:

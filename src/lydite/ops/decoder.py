@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lydite.ops.linear import outer, product
+from lydite.ops.linear import outer, product, turn
 
 Weights = tuple[Tensor, Tensor | None]
 """Of a product: weight ``[m, k]``, bias ``[m]`` or None."""
@@ -136,6 +136,7 @@ class _Inputs(torch.autograd.Function):
         (x, cos, sin), products, norms = saved[:3], saved[3:9], saved[9:count]
         scale, kept = saved[count], saved[count + 1 :]
         normed = _normed(x, scale, norms[0])
+        turned = turn(normed)
         d_normed: Tensor | None = None
         d_products: list[Tensor | None] = []
         d_norms: list[Tensor | None] = []
@@ -146,7 +147,8 @@ class _Inputs(torch.autograd.Function):
                 grad, d_norm = _norm_back(grad, heads, own, norms[1 + index], None)
                 d_norms.append(d_norm)
             flat = grad.reshape(len(x), -1)
-            d_products += _weights_back(flat, normed, needed[4 + 2 * index : 6 + 2 * index])
+            wanted = needed[4 + 2 * index : 6 + 2 * index]
+            d_products += _weights_back(flat, normed, wanted, turned)
             d_normed = product(flat, products[2 * index].t(), None, d_normed)
         assert d_normed is not None
         d_x, d_norm = _norm_back(d_normed, x, scale, norms[0], grads[3])
@@ -176,8 +178,9 @@ class _Outputs(torch.autograd.Function):
         d_ups = active.mul_(inner)
         d_gates = torch.ops.aten.silu_backward(inner.mul_(ups), gates)
         normed = _normed(middle, scale, norm)
-        d_gate = _weights_back(d_gates, normed, needed[6:8])
-        d_up = _weights_back(d_ups, normed, needed[8:10])
+        turned = turn(normed)
+        d_gate = _weights_back(d_gates, normed, needed[6:8], turned)
+        d_up = _weights_back(d_ups, normed, needed[8:10], turned)
         d_normed = product(d_gates, gate.t())
         d_normed = product(d_ups, up.t(), None, d_normed)
         d_middle, d_norm = _norm_back(d_normed, middle, scale, norm, grad)
@@ -186,10 +189,12 @@ class _Outputs(torch.autograd.Function):
         return (None, d_attended, d_middle, *d_out, d_norm, *d_gate, *d_up, *d_down)
 
 
-def _weights_back(grad: Tensor, x: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
-    """Gradients of a product's weight and bias."""
+def _weights_back(
+    grad: Tensor, x: Tensor, needed: Sequence[bool], turned: Tensor | None = None
+) -> list[Tensor | None]:
+    """Gradients of a product's weight and bias; ``turned`` is ``x`` the other way round."""
     return [
-        outer(grad, x) if needed[0] else None,
+        outer(grad, x, turned).contiguous() if needed[0] else None,
         grad.sum(0) if needed[1] else None,
     ]
 

@@ -160,7 +160,7 @@ class GroupLayout:
     ) -> Tensor:
         """See :class:`lydite.ops.layout.Layout`; the same for every layer."""
         del layer
-        q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+        q, k, v = (x.squeeze(0).transpose(0, 1) for x in (query, key, value))
         if self._grid is None and v.shape == k.shape and self._short(v):
             self._grid = self._as_grid()
         if self._grid is not None:

@@ -90,7 +90,7 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         (grad,) = grads
         grad_x = _product(grad, weight.t(), None) if ctx.needs_input_grad[0] else None
-        grad_weight = outer(grad, x) if ctx.needs_input_grad[1] else None
+        grad_weight = outer(grad, x).contiguous() if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight
 
 
@@ -109,23 +109,31 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None
     )
 
 
-def outer(a: Tensor, b: Tensor) -> Tensor:
+def outer(a: Tensor, b: Tensor, turned: Tensor | None = None) -> Tensor:
     """``a.T @ b``, summed over tokens: of few of them a multiple of :data:`ROWS`, then the rest.
 
-    ``a`` is ``[n, p]``, ``b`` ``[n, q]``, the result ``[p, q]``. Like :func:`linear`, but not
-    differentiable.
+    ``a`` is ``[n, p]``, ``b`` ``[n, q]``, the result ``[p, q]``, which may be a view of a matrix
+    that lies the other way. ``turned`` is what :func:`turn` gives of ``b``, for whoever needs it
+    more than once. Like :func:`linear`, but not differentiable.
     """
     rows = len(a)
     whole = rows if rows >= WHOLE else rows - rows % ROWS
     eligible = _AVAILABLE and a.dtype == b.dtype == torch.float32 and a.device.type == "cpu"
     if not eligible or whole * a.shape[1] * b.shape[1] < LEAST_WORK:
         return a.t() @ b
-    # The kernel for this takes matrices as they lie, where a product would have to turn both first.
-    out, _ = torch.ops.aten.mkldnn_linear_backward_weights(
-        a[:whole].to_mkldnn(), b[:whole].to_mkldnn(), b.new_empty(a.shape[1], b.shape[1]), False
-    )
-    assert isinstance(out, Tensor)
+    # oneDNN takes the second matrix of a product either way round and the first only as it lies:
+    # the narrower one is turned, and the other goes second.
+    if turned is None and a.shape[1] <= b.shape[1]:
+        out = _onednn(turn(a[:whole]), b[:whole].t(), None)
+    else:
+        left = turn(b[:whole]) if turned is None else turned[:, :whole]
+        out = _onednn(left, a[:whole].t(), None).t()
     return out if whole == rows else out.addmm_(a[whole:].t(), b[whole:])
+
+
+def turn(x: Tensor) -> Tensor:
+    """``x.T`` in memory of its own."""
+    return x.t().contiguous()
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None, plus: Tensor | None = None) -> Tensor:
