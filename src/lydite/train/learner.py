@@ -30,6 +30,7 @@ from lydite.objective.metrics import Metrics
 from lydite.objective.mismatch import derived
 from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
+from lydite.ops.memory import keep_freed_memory
 from lydite.train.batching import (
     Piece,
     members,
@@ -65,6 +66,10 @@ class UpdateConfig(Config):
         True,
         description="Run decoder layers of the Llama kind by functions of our own, with less kept "
         "for the backward pass.",
+    )
+    keep_memory: bool = Field(
+        True,
+        description="On a CPU, memory that an update frees stays with the process for the next.",
     )
 
     @property
@@ -129,6 +134,8 @@ class Learner:
         if imitation is not None:
             imitation.check(policy)
         self._flops = 0.0
+        if update.keep_memory and policy.device == "cpu":
+            keep_freed_memory()
 
     def judge(self, batch: TrainBatch, objective: Objective) -> tuple[TrainBatch, dict[str, float]]:
         """See :class:`LearnerLike`. Old and reference log-probabilities are those of the policy
