@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,13 +23,40 @@ class Run:
         return self.finished.folder
 
 
+SHARED: list[Path] = []
+"""Folders of the runs that all tests share."""
+
+
+def shared_run(file: Path, out: Path) -> Run:
+    """A run that tests read; one that is to change it copies its folder first."""
+    run = Run(file, run_recipe(load_recipe(file), out))
+    SHARED.append(run.folder)
+    return run
+
+
+def held(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
+    """What runs hold: when each file was written, and its size."""
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in files}
+
+
+@pytest.fixture(autouse=True)
+def shared_runs_stay() -> Iterator[None]:
+    """Names the test that changes a shared run, rather than those that fail after it."""
+    folders = tuple(SHARED)
+    before = held(folders)
+    yield
+    changed = sorted({path for path, _ in before.items() ^ held(folders).items()})
+    assert not changed, f"this test changed a run that others read: {changed[0]}"
+
+
 @pytest.fixture(scope="session")
 def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two SFT stages and GRPO. Tests read it and change nothing in it."""
     place = tmp_path_factory.mktemp("plain")
     stages = [sft_stage(name="base"), sft_stage(name="cold"), rl_stage(name="rl")]
     file = write(recipe(stages, place), place / "recipe.yaml")
-    return Run(file, run_recipe(load_recipe(file), place / "run"))
+    return shared_run(file, place / "run")
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +76,7 @@ def dynamic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     update = {"minibatches": 2, "epochs": 2}
     rl = rl_stage(steps=5, objective=objective, update=update)
     file = write(recipe([sft_stage(steps=2), rl], place), place / "recipe.yaml")
-    return Run(file, run_recipe(load_recipe(file), place / "run"))
+    return shared_run(file, place / "run")
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +90,7 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     values = recipe([sft_stage(steps=2), rl], place)
     values["model"] = {**values["model"], "lora": {"rank": 2}}
     file = write(values, place / "recipe.yaml")
-    return Run(file, run_recipe(load_recipe(file), place / "run"))
+    return shared_run(file, place / "run")
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +104,7 @@ def critic_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     values = recipe([sft_stage(steps=2), whole, head], place)
     values["model"] = {**values["model"], "lora": {"rank": 2}}
     file = write(values, place / "recipe.yaml")
-    return Run(file, run_recipe(load_recipe(file), place / "run"))
+    return shared_run(file, place / "run")
 
 
 @pytest.fixture(scope="session")
@@ -94,4 +122,4 @@ def preference_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     values = recipe(stages, place)
     values["model"] = {**values["model"], "lora": {"rank": 2, "dropout": 0.1}}
     file = write(values, place / "recipe.yaml")
-    return Run(file, run_recipe(load_recipe(file), place / "run"))
+    return shared_run(file, place / "run")
