@@ -36,7 +36,16 @@ def render_prompt(policy: Policy, problem: Problem) -> tuple[int, ...]:
             text, or the prompt
             leaves no room for a completion within the policy's context.
     """
-    ids = _encode_prompt(policy, problem)
+    return _prompt_ids(policy, problem, _shown(policy, problem))
+
+
+def _shown(policy: Policy, problem: Problem) -> str:
+    return prompt_text(policy, problem.messages, f"problem {problem.id}", problem.thinking)
+
+
+def _prompt_ids(policy: Policy, problem: Problem, text: str) -> tuple[int, ...]:
+    """:func:`render_prompt` from the prompt's text."""
+    ids = _encode_prompt(policy, text)
     if policy.tokenizer.unk_token_id in ids:
         for message in problem.messages:
             check_encodable(policy.tokenizer, message.content, f"problem {problem.id}")
@@ -48,22 +57,15 @@ def render_prompt(policy: Policy, problem: Problem) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _encode_prompt(policy: Policy, problem: Problem) -> list[int]:
+def _encode_prompt(policy: Policy, text: str) -> list[int]:
     tokenizer = policy.tokenizer
     if policy.chat:
-        return _template_ids(policy, problem)
-    text = "\n\n".join(message.content for message in problem.messages)
+        return encode(tokenizer, text)
     ids = encode(tokenizer, text, special=True)
     # Some tokenizers close every text; a prompt is to be continued.
     while ids and ids[-1] == tokenizer.eos_token_id and len(ids) > 1:
         ids.pop()
     return ids
-
-
-def _template_ids(policy: Policy, problem: Problem) -> list[int]:
-    where = f"problem {problem.id}"
-    text = prompt_text(policy, problem.messages, where, problem.thinking)
-    return encode(policy.tokenizer, text)
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
@@ -119,7 +121,8 @@ def render_conversation(policy: Policy, problem: Problem, completion: str) -> li
     turns = [(problem.messages[:n], m.content) for n, m in enumerate(problem.messages) if m.learned]
     found: list[Rendered] = []
     for messages, answer in (*turns, (problem.messages, completion)):
-        ids, mask = render_example(policy, replace(problem, messages=messages), answer)
+        asked = problem if messages is problem.messages else replace(problem, messages=messages)
+        ids, mask = render_example(policy, asked, answer)
         size = len(found[-1][0]) if found else 0
         if found and ids[:size] == found[-1][0] and not any(mask[:size]):
             mask = (*found.pop()[1], *mask[size:])
@@ -138,8 +141,9 @@ def render_example(policy: Policy, problem: Problem, completion: str) -> Rendere
         UserError: as :func:`render_prompt`; or prompt and completion together are longer than the
             context.
     """
-    prompt = render_prompt(policy, problem)
-    answer = completion_ids(policy, problem, completion)
+    shown = _shown(policy, problem)
+    prompt = _prompt_ids(policy, problem, shown)
+    answer = _behind_prompt(policy, problem, completion, shown)
     if len(prompt) + len(answer) > policy.context:
         raise UserError(
             f"problem {problem.id}: prompt and worked solution have {len(prompt) + len(answer)} "
@@ -157,8 +161,16 @@ def completion_ids(
     Raises:
         UserError: the tokenizer has no token for a piece of text.
     """
-    if completion.lstrip().startswith(OPEN) and policy.chat:
-        shown = prompt_text(policy, problem.messages, thinking=problem.thinking)
+    opens = policy.chat and completion.lstrip().startswith(OPEN)
+    shown = _shown(policy, problem) if opens else ""
+    return _behind_prompt(policy, problem, completion, shown, ended)
+
+
+def _behind_prompt(
+    policy: Policy, problem: Problem, completion: str, shown: str, ended: bool = True
+) -> tuple[int, ...]:
+    """:func:`completion_ids` behind a prompt whose text is known."""
+    if policy.chat and completion.lstrip().startswith(OPEN):
         completion = _behind(prefilled(shown), completion, problem.id)
     answer = encode(policy.tokenizer, completion)
     if policy.tokenizer.unk_token_id in answer:

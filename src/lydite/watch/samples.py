@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +137,7 @@ def write_sample_file(path: Path, samples: Iterable[Sample]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([_row(sample) for sample in samples], schema=_schema())
+    table = pa.table(_columns(list(samples)), schema=_schema())
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     write_atomic(path, sink.getvalue().to_pybytes())
@@ -196,16 +196,17 @@ def _schema() -> pyarrow.Schema:
     )
 
 
-def _row(sample: Sample) -> dict[str, Any]:
-    row = asdict(sample)
-    parts = {name: _finite(value) for name, value in sample.parts.items()}
-    row["parts"] = json.dumps(parts, ensure_ascii=False)
-    return {name: _plain(value) for name, value in row.items()}
+def _columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    columns = {f.name: [_plain(getattr(s, f.name)) for s in samples] for f in fields(Sample)}
+    columns["parts"] = [encodable(json.dumps(p, ensure_ascii=False)) for p in columns["parts"]]
+    return columns
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
+    if isinstance(value, Mapping):
+        return {name: _finite(part) for name, part in value.items()}
     return _finite(value) if isinstance(value, float) else value
 
 
