@@ -49,7 +49,7 @@ from lydite.types import Completion, OnCompletion, Request
 OWN_ROWS = True
 """Whether rows whose prompt nobody shares go on in its place in the cache: one attention, not two.
 """
-_KEEP_BYTES = 256 << 20
+_KEEP_BYTES = 64 << 20
 """A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
 
 
