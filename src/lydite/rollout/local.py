@@ -49,8 +49,11 @@ from lydite.types import Completion, OnCompletion, Request
 OWN_ROWS = True
 """Whether rows whose prompt nobody shares go on in its place in the cache: one attention, not two.
 """
-_KEEP_BYTES = 64 << 20
-"""A cache up to this size is kept for the next call: small models spend a while on fresh pages."""
+_KEEP_BYTES = {"cpu": 64 << 20}
+_KEEP_MORE_BYTES = 256 << 20
+"""A cache up to this size is kept for the next call: small models spend a while on fresh pages, and
+on a GPU what is captured needs it. A larger one makes room for the update.
+"""
 
 
 class LocalEngine:
@@ -116,7 +119,7 @@ class LocalEngine:
                         finished += 1
                     if on_progress is not None:
                         on_progress(Progress(finished, total, wave.rows.sampled))
-        if cache.bytes <= _KEEP_BYTES:
+        if cache.bytes <= _KEEP_BYTES.get(cache.shape.device.type, _KEEP_MORE_BYTES):
             self._kept = cache
         elif self._graphs is not None:
             self._graphs.clear()
