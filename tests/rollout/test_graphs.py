@@ -176,7 +176,7 @@ def test_a_larger_call_moves_the_cache_and_captures_anew(policy, tapes):
 
 
 def test_a_cache_that_is_not_kept_is_let_go_with_what_was_captured(policy, tapes, monkeypatch):
-    monkeypatch.setattr(local, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(local, "_KEEP_BYTES", {"cpu": 0})
     made = []
 
     class Watched(KeyValueCache):
