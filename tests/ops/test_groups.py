@@ -163,3 +163,24 @@ def test_keys_of_a_prompt_are_not_copied_for_each_completion():
     ):
         packed.layout.attend(0, *inputs, 0.3)
     assert max(kept) == total * 2 * 8
+
+
+@pytest.mark.parametrize("way", ["grid", "parts", "masked", "prompts"])
+def test_tokens_that_fill_a_micro_batch_up_count_nowhere(model, way, monkeypatch):
+    monkeypatch.setattr(groups, "GRID_UP_TO", 1000 if way in ("grid", "prompts") else 0)
+    monkeypatch.setattr(groups, "PARTS_FROM", 0 if way == "parts" else 10**9)
+    monkeypatch.setattr(groups, "WHOLE", 170)
+    prompts = [[1, 2, 3, 4, 5] * 8, [6, 7, 8] * 10]
+    completions = [[[9, 3, 4, 5] * 8] * 3, [[1, 2] * 11, [4, 3, 3] * 20]]
+    sizes = {1: (243, 178), 64: (256, 192)}
+    if way == "prompts":
+        prompts, completions = [p * 4 for p in prompts], [[[3]] * 2, [[1]]]
+        sizes = {1: (280, 3), 64: (320, 3)}  # few targets stay as they are
+    found = []
+    for size, want in sizes.items():
+        monkeypatch.setattr(groups, "ROUND", size)
+        out, packed = shared(model, prompts, completions)
+        found.append([out, gradients(model, out)])
+        assert (packed.input_ids.numel(), packed.targets.numel()) == want
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)

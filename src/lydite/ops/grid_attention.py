@@ -47,6 +47,11 @@ class GroupGrid:
     completions: Block | None
     hidden: Tensor | None
 
+    @property
+    def tokens(self) -> int:
+        """How many there are; the rest of the ``N`` attend to nothing."""
+        return self.prompts.tokens + (0 if self.completions is None else self.completions.tokens)
+
 
 def blocks(lengths: Tensor, places: Tensor, shape: tuple[int, int], start: int) -> Block:
     """Sequences of ``lengths`` ``[B]`` that lie one after the other from ``start`` on, each in its
@@ -105,6 +110,7 @@ class _GridAttention(torch.autograd.Function):
         q *= scaling
         p = _probabilities(q, k, None, prompts, None)
         out = query.new_empty(query.shape)
+        out[grid.tokens :] = 0
         _put(out, _products(p, v, None, prompts), prompts)
         saved = [q, k, v, p]
         if own is not None:
@@ -126,6 +132,8 @@ class _GridAttention(torch.autograd.Function):
             grad.new_empty(grad.shape[0], count, grad.shape[2])
             for count in (heads, kv_heads, kv_heads)
         ]
+        for whole in found:
+            whole[grid.tokens :] = 0
         parts = _back(grad, saved[:4], None, grid.prompts)
         if grid.completions is not None:
             own = _back(grad, saved[4:], (saved[1], saved[2]), grid.completions)

@@ -60,7 +60,7 @@ class _GroupAttention(torch.autograd.Function):
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, spans: GroupSpans, scaling: float
     ) -> Tensor:
         wide = torch.promote_types(query.dtype, torch.float32)
-        out = query.new_empty(query.shape)
+        out = query.new_zeros(query.shape)
         norm = query.new_empty(query.shape[:2], dtype=wide)
         for at in spans.prompts:
             out[at], norm[at] = _attend(query[at], key[at], value[at], scaling, causal=True)
@@ -82,7 +82,7 @@ class _GroupAttention(torch.autograd.Function):
         spans, scaling = ctx.spans, ctx.scaling
         grad = grads[0].contiguous()
         wide = torch.promote_types(query.dtype, torch.float32)
-        found = tuple(x.new_empty(x.shape, dtype=wide) for x in (query, key, value))
+        found = tuple(x.new_zeros(x.shape, dtype=wide) for x in (query, key, value))
         for at in spans.prompts:
             whole = out[at], norm[at], grad[at]
             parts = _back(query[at], key[at], value[at], whole, scaling, causal=True)
@@ -92,7 +92,7 @@ class _GroupAttention(torch.autograd.Function):
             first = spans.prompts[-1].stop
             parts = _own_back(query, key, value, (out, norm, grad), spans, scaling)
             for x, part in zip(found, parts, strict=True):
-                x[first:] = part
+                x[first : first + len(part)] = part
             for prompt, at in zip(spans.prompts, spans.completions, strict=True):
                 if at.stop > at.start:
                     whole = out[at], norm[at], grad[at]

@@ -21,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from lydite.ops import varlen
 from lydite.ops.grid_attention import GroupGrid, grid_attention, grid_of
 from lydite.ops.group_attention import GroupSpans, available, group_attention
+from lydite.ops.linear import WHOLE
 
 PARTS_FROM = 512
 """Keys that one call would copy for each prompt, completions times the prompt's tokens, from which
@@ -37,13 +38,21 @@ GRID_FILLED = 0.6
 """
 
 
+ROUND = 64
+"""On a CPU, micro-batches of :data:`lydite.ops.linear.WHOLE` tokens and more are filled up to a
+multiple of it by tokens that nobody looks at. oneDNN builds kernels for every number of rows and
+keeps a thousand, half a megabyte each: lengths as they come would fill it.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class PackedGroups:
     """A micro-batch as flat tensors.
 
     ``input_ids`` and ``position_ids`` are ``[N]``. ``predictor[m]`` is the flat index of the token
     whose hidden state predicts ``targets[m]``, for the ``M`` tokens of all completions in order;
-    ``rows`` and ``columns`` place them in a padded ``[B, T]``.
+    ``rows`` and ``columns`` place them in a padded ``[B, T]``. Both may be longer, see
+    :data:`ROUND`: what is past the ``M`` counts nowhere.
     """
 
     input_ids: Tensor
@@ -56,11 +65,11 @@ class PackedGroups:
     layout: GroupLayout
 
     def padded(self, values: Tensor) -> Tensor:
-        """``[M]`` values of completion tokens as ``[B, T]``, zero where there is no token.
+        """Values of ``predictor``'s tokens as ``[B, T]``, zero where there is no token.
         Differentiable.
         """
         out = values.new_zeros(self.shape)
-        return out.index_put((self.rows, self.columns), values)
+        return out.index_put((self.rows, self.columns), values[: len(self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +189,7 @@ class GroupLayout:
         )
         flat = take(out.transpose(1, 2).flatten(0, 1), self._prompts.scatter)
         if self._completions is None:
-            return flat[None]
+            return self._filled_up(flat, query.shape[2])
         k_own, v_own = (self._pick(x, self._completions, repeat) for x in (k, v))
         out = scaled_dot_product_attention(
             self._pick(q, self._completions, 1),
@@ -190,7 +199,13 @@ class GroupLayout:
             scale=scaling,
         )
         own = take(out.transpose(1, 2).flatten(0, 1), self._completions.scatter)
-        return torch.cat([flat, own])[None]
+        return self._filled_up(torch.cat([flat, own]), query.shape[2])
+
+    @staticmethod
+    def _filled_up(flat: Tensor, tokens: int) -> Tensor:
+        """``[1, tokens, H, D]``, zero past the last token that counts."""
+        spare = tokens - len(flat)
+        return (torch.cat([flat, flat.new_zeros(spare, *flat.shape[1:])]) if spare else flat)[None]
 
     @staticmethod
     def _pick(flat: Tensor, block: _Block, repeat: int) -> Tensor:
@@ -248,17 +263,25 @@ def pack_groups(
     lengths = torch.tensor([len(c) for c in flat])
     rows = torch.arange(len(flat)).repeat_interleave(lengths)
     columns = torch.cat([torch.arange(n) for n in lengths.tolist()])
-    targets = torch.tensor([token for completion in flat for token in completion])
+    goals = [token for completion in flat for token in completion]
+    if device == "cpu":
+        ids, positions = _filled(ids), _filled(positions)
+        predictor, goals = _filled(predictor), _filled(goals)
     return PackedGroups(
         input_ids=torch.tensor(ids, device=device),
         position_ids=torch.tensor(positions, device=device),
         predictor=torch.tensor(predictor, device=device),
-        targets=targets.to(device),
+        targets=torch.tensor(goals, device=device),
         rows=rows.to(device),
         columns=columns.to(device),
         shape=(len(flat), int(lengths.max())),
         layout=layout,
     )
+
+
+def _filled(values: list[int]) -> list[int]:
+    """Up to a multiple of :data:`ROUND` with zeros; few stay as they are."""
+    return values + [0] * (-len(values) % ROUND if len(values) >= WHOLE else 0)
 
 
 def _predictors(prompts: Sequence[int], inner: Sequence[int], owners: Sequence[int]) -> list[int]:
