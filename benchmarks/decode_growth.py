@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -82,7 +83,14 @@ class Bench:
     def parts(self, prompt: int, group: int, length: int) -> tuple[float, float]:
         """Seconds to the first tokens, and seconds a step from there on."""
         first = self.seconds(prompt, [1] * group)
-        return first, (self.seconds(prompt, [length] * group) - first) / (length - 1)
+        step = (self.seconds(prompt, [length] * group) - first) / (length - 1)
+        print(
+            f"  {group} x {length} tokens after {prompt}, vocabulary {self._vocabulary}: "
+            f"{1e3 * first:.1f} ms, {1e3 * step:.2f} ms a step",
+            file=sys.stderr,
+            flush=True,
+        )
+        return first, step
 
 
 def measure(rounds: int) -> dict[str, Any]:

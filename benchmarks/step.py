@@ -1,11 +1,12 @@
 """What the two overlaps of a step gain, each beside the same step without it, interleaved.
 
-    python benchmarks/step.py verify [--model quickstart|smollm2] [--rounds 5] [--spin 0.02]
-    python benchmarks/step.py sample [--model quickstart|smollm2] [--rounds 5]
+    python benchmarks/step.py verify [--model quickstart|smollm2] [--rounds 3] [--spin 0.02]
+    python benchmarks/step.py sample [--model quickstart|smollm2] [--rounds 3] [--json FILE]
 
 ``verify``: completions end between a fifth and all of a limit; each is answered by a program that
 the ``code`` verifier runs in its sandboxes, working for ``--spin`` seconds there. One side verifies
-each as it ends, the other all of them after the last; their verdicts must be equal.
+each as it ends, the other all of them after the last; their verdicts must be equal. ``--threads``
+is what decodes; with as many as there are processors, programs and decoding take them from another.
 
 ``sample``: an RL stage with ``staleness: 0`` and with ``staleness: 1``, one core for tensor work in
 each, and ``staleness: 0`` with two. Seconds per step, first step left out.
@@ -14,11 +15,14 @@ each, and ``staleness: 0`` with two. Seconds per step, first step left out.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from workloads import SETTINGS, Setting, load
@@ -48,6 +52,9 @@ from lydite.types import (
 )
 from lydite.verify.settings import VerifierConfig
 from lydite.verify.verifier import build
+
+Found = dict[str, list[float]]
+"""Seconds of each round, by side."""
 
 PROGRAM = """```python
 import time
@@ -100,8 +107,9 @@ def prompts_of(policy: Policy, setting: Setting, count: int) -> list[Prompt]:
     return found
 
 
-def verify(model: str, rounds: int, spin: float) -> None:
+def verify(model: str, rounds: int, spin: float, threads: int) -> Found:
     """Both sides of the first overlap."""
+    torch.set_num_threads(threads)
     setting = SETTINGS["short" if model == "smollm2" else "quickstart"]
     policy = load(model)
     policy.stop_ids = frozenset()
@@ -118,7 +126,7 @@ def verify(model: str, rounds: int, spin: float) -> None:
     verifier = build(validate(VerifierConfig, {"rewards": "code"}), [])
     programs = Programs(local_engine(policy), spin)
     sides: dict[str, Engine] = {"after the last": AtTheEnd(programs), "as each ends": programs}
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: Found = {name: [] for name in sides}
     left: dict[str, list[float]] = {name: [] for name in sides}
     said: list[list[list[Verdict]]] = []
     try:
@@ -128,6 +136,7 @@ def verify(model: str, rounds: int, spin: float) -> None:
                 clock, began = Clock(), time.perf_counter()
                 _, verdicts = sample_and_verify(engine, verifier, problems, requests, clock)
                 said.append(verdicts)
+                _tell(name, round_, time.perf_counter() - began)
                 if round_:  # the first round warms up
                     seconds[name].append(time.perf_counter() - began)
                     left[name].append(clock.seconds["seconds_verify"])
@@ -140,6 +149,7 @@ def verify(model: str, rounds: int, spin: float) -> None:
         waited = statistics.median(left[name])
         print(f"{name:15} {_spread(seconds[name])} s, of it {waited:.2f} s after the last token")
     _ratios(*seconds.values())
+    return seconds
 
 
 class Parity:
@@ -155,7 +165,7 @@ class Parity:
         pass
 
 
-def sample(model: str, rounds: int) -> None:
+def sample(model: str, rounds: int) -> Found:
     """The three sides of the second overlap."""
     setting = SETTINGS["short" if model == "smollm2" else "quickstart"]
     sides: dict[str, tuple[int, int]] = {
@@ -163,23 +173,23 @@ def sample(model: str, rounds: int) -> None:
         "in turn, 1 thread": (0, 1),
         "beside, 1 thread each": (1, 1),
     }
-    trainers = {name: _trainer(load(model), setting, staleness) for name, (staleness, _) in
-                sides.items()}  # fmt: skip
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: Found = {name: [] for name in sides}
     tokens: dict[str, list[float]] = {name: [] for name in sides}
     # A step of each in turn would let the one that samples ahead do so in the others' time.
     for name, (_, threads) in sides.items():
         torch.set_num_threads(threads)
-        with closing(trainers[name]) as trainer:
+        with closing(_trainer(load(model), setting, sides[name][0])) as trainer:
             for step in range(rounds + 1):
                 began = time.perf_counter()
                 metrics = trainer.step(step).metrics
+                _tell(name, step, time.perf_counter() - began)
                 if step:
                     seconds[name].append(time.perf_counter() - began)
                     tokens[name].append(metrics["tokens"])
     for name in sides:
         print(f"{name:22} {_spread(seconds[name])} s a step, {sum(tokens[name]):.0f} tokens in all")
     _ratios(seconds["in turn, 2 threads"], seconds["beside, 1 thread each"])
+    return seconds
 
 
 def _trainer(policy: Policy, setting: Setting, staleness: int) -> RLTrainer:
@@ -203,6 +213,10 @@ def _trainer(policy: Policy, setting: Setting, staleness: int) -> RLTrainer:
     return RLTrainer(config, parts, prompts_of(policy, setting, 4 * setting.prompts), seed=0)
 
 
+def _tell(side: str, round_: int, seconds: float) -> None:
+    print(f"  {side}, round {round_}: {seconds:.2f} s", file=sys.stderr, flush=True)
+
+
 def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):6.2f} (from {min(values):.2f} to {max(values):.2f})"
 
@@ -216,14 +230,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["verify", "sample"])
     parser.add_argument("--model", choices=["quickstart", "smollm2"], default="quickstart")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--spin", type=float, default=0.02, help="a program's work, in seconds")
+    parser.add_argument("--threads", type=int, default=1, help="of the engine, for verify")
+    parser.add_argument("--json", type=Path, help="where results go")
     args = parser.parse_args()
-    work: dict[str, Callable[[], None]] = {
-        "verify": lambda: verify(args.model, args.rounds, args.spin),
-        "sample": lambda: sample(args.model, args.rounds),
-    }
-    work[args.what]()
+    if args.what == "verify":
+        found = verify(args.model, args.rounds, args.spin, args.threads)
+    else:
+        found = sample(args.model, args.rounds)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

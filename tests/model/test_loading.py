@@ -467,7 +467,9 @@ def test_a_package_file_is_found_without_importing_it(
     assert (source.location, source.gguf) == (str(package), "w.gguf")
 
 
-def test_gguf_becomes_a_plain_model(tmp_path: Path) -> None:
+def test_gguf_becomes_a_plain_model_without_a_word(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     gguf = pytest.importorskip("gguf")
     _write_gguf(gguf, tmp_path / "tiny.gguf")
     tokenizer = build_tokenizer(WORDS)
@@ -476,6 +478,7 @@ def test_gguf_becomes_a_plain_model(tmp_path: Path) -> None:
         ModelConfig, {"path": str(tmp_path / "tiny.gguf"), "tokenizer": str(tmp_path / "tokenizer")}
     )
     policy = load_policy(asked)
+    assert capfd.readouterr() == ("", "")
     assert policy.flat, policy.not_flat
     assert policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
     save_policy(policy, tmp_path / "model")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -336,12 +338,14 @@ def _load_plain(source: Source, shape: PreTrainedConfig, dtype: torch.dtype) -> 
                 source.location, config=shape, dtype=dtype
             ),
         )
-    read = reading(
-        source.location,
-        lambda: AutoModelForCausalLM.from_pretrained(
-            source.location, config=shape, dtype=dtype, **source.arguments
-        ),
-    )
+    # Its bar for these files is tqdm's own, which no setting of Transformers turns off.
+    with redirect_stderr(StringIO()):
+        read = reading(
+            source.location,
+            lambda: AutoModelForCausalLM.from_pretrained(
+                source.location, config=shape, dtype=dtype, **source.arguments
+            ),
+        )
     # What Transformers builds from GGUF counts as quantised and refuses to be saved: same weights,
     # plain model.
     if hasattr(shape, "quantization_config"):
