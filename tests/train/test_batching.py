@@ -1,7 +1,12 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lydite.train.batching import micro_batches, split_groups
+from lydite.train import batching
+from lydite.train.batching import Room, micro_batches, room_for, split_groups
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 
@@ -54,3 +59,49 @@ def test_minibatches_share_out_the_groups(shape, parts):
     found = split_groups(batch, parts)
     assert sum(len(b.groups) for b in found) == len(batch.groups)
     assert all(b.groups for b in found)
+
+
+def test_the_first_micro_batch_may_be_larger():
+    groups = [group(2, [4]) for _ in range(5)]
+    found = micro_batches(TrainBatch(groups), budget=6, first=13)
+    assert [sum(p.tokens for p in part) for part in found] == [12, 6, 6, 6]
+    found = micro_batches(TrainBatch(groups), budget=12, first=6)
+    assert [sum(p.tokens for p in part) for part in found] == [12, 12, 6]
+
+
+@pytest.fixture
+def sized(monkeypatch):
+    """A policy of 100,000 float32 weights, half of them trained, and 40 bytes kept of a token."""
+    model = torch.nn.ParameterList([torch.zeros(50_000), torch.zeros(50_000)])
+    model[1].requires_grad_(False)
+    monkeypatch.setattr(batching, "kept_per_token", lambda model: 40)
+    monkeypatch.setattr(batching, "MOST_TOKENS", 10**6)
+    monkeypatch.setattr(batching, "SMALL", 0)
+    return SimpleNamespace(device="cpu", shards=None, model=model)
+
+
+def test_activations_take_half_of_the_weights_and_at_first_the_gradients_room(sized, monkeypatch):
+    """400 kB of weights: 200 kB are 5,000 tokens; 200 kB of gradients are as many again."""
+    batch = TrainBatch([group(2, [4])])
+    assert room_for(sized, batch) == Room(first=10_000, later=5_000)
+    sized.model[1].requires_grad_(True)
+    assert room_for(sized, batch) == Room(first=15_000, later=5_000)
+    monkeypatch.setattr(batching, "MOST_TOKENS", 12_000)
+    assert room_for(sized, batch) == Room(first=12_000, later=5_000)
+
+
+def test_no_group_is_cut_and_little_is_not_saved(sized, monkeypatch):
+    batch = TrainBatch([group(1_000, [1_500, 3_500]), group(1, [1])])
+    assert room_for(sized, batch).later == 6_000
+    monkeypatch.setattr(batching, "SMALL", 320_000)
+    assert room_for(sized, TrainBatch([group(2, [4])])).later == 8_000
+    monkeypatch.setattr(batching, "kept_per_token", lambda model: 10**9)
+    assert room_for(sized, TrainBatch([group(2, [4])])) == Room(512, 512)
+
+
+def test_other_devices_and_shards_run_the_most(sized):
+    most = Room(10**6, 10**6)
+    sized.shards = object()
+    assert room_for(sized, TrainBatch([])) == most
+    sized.shards, sized.device = None, "cuda:0"
+    assert room_for(sized, TrainBatch([])) == most

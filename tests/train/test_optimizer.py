@@ -49,10 +49,21 @@ def test_gradients_of_micro_batches_are_summed_in_float32(dtype):
     model = nn.Linear(1, 1, bias=False).to(dtype)
     optimizer = Optimizer(model, OptimizerConfig(max_grad_norm=100.0))
     for part in [1.0] + [1 / 512] * 256:
-        model(torch.full((1, 1), part, dtype=dtype)).sum().backward()
-        optimizer.gather()
+        optimizer.backward(model(torch.full((1, 1), part, dtype=dtype)).sum())
     assert optimizer.step(0.0) == pytest.approx(1.5)
     assert optimizer.step(0.0) == 0.0, "the next step starts from nothing"
+
+
+def test_bfloat16_gradients_go_to_the_masters_one_after_another():
+    """While the first layer's is made, the last one's is there no more; and nothing stays on the
+    parameters for another optimiser to find."""
+    model = nn.Sequential(layer(torch.bfloat16), nn.Linear(3, 2).to(torch.bfloat16))
+    optimizer, seen = Optimizer(model, OptimizerConfig()), []
+    model[0].weight.register_hook(lambda grad: seen.append(model[1].weight.grad))
+    optimizer.backward(model(torch.ones(1, 4, dtype=torch.bfloat16)).sum())
+    assert seen == [None] and all(master.grad is not None for master in optimizer.masters)
+    model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -21,14 +21,15 @@ from lydite.ops.decoder import (
     rms_norm,
 )
 from lydite.ops.layout import Layout
+from lydite.ops.summed import lookup
 
 _ACTIVATIONS = frozenset({"SiLU", "SiLUActivation"})
 
 
 @contextmanager
 def fast_layers(model: nn.Module, on: bool = True) -> Iterator[None]:
-    """Layers on flat tokens that are of a known kind, nothing in them replaced, and the norms
-    behind them, run this way while it is open, unless not ``on``.
+    """Layers on flat tokens that are of a known kind, nothing in them replaced, the norms behind
+    them and the lookup before them run this way while it is open, unless not ``on``.
 
     A layer whose activations are recomputed (gradient checkpointing) stays as it is.
     """
@@ -53,6 +54,9 @@ def _changed(model: nn.Module) -> Iterator[tuple[Any, Any]]:
         first: Any = layers[0]
         if type(norm) is type(first.input_layernorm) and not norm._forward_hooks:
             yield norm, _Normed(norm).forward
+        found: Any = getattr(module, "embed_tokens", None)
+        if type(found) is nn.Embedding and _looks_up(found):
+            yield found, _Lookup(found).forward
 
 
 def _fits(layer: Any) -> bool:
@@ -117,6 +121,26 @@ class _Layer:
         attention = self._module.self_attn
         attended = layout.attend(attention.layer_idx, q, k, v, float(attention.scaling))
         return layer_output(attended.squeeze(0).flatten(1), x, self._after())[None]
+
+
+def _looks_up(embedding: Any) -> bool:
+    """Whether it does nothing else."""
+    return not (
+        "forward" in vars(embedding)
+        or embedding._forward_hooks
+        or embedding.sparse
+        or embedding.scale_grad_by_freq
+        or embedding.max_norm is not None
+    )
+
+
+class _Lookup:
+    def __init__(self, embedding: nn.Embedding) -> None:
+        self._module = embedding
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """As PyTorch's embedding."""
+        return lookup(ids, self._module.weight, self._module.padding_idx)
 
 
 class _Normed:

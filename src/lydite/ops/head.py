@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lydite.ops.linear import linear, outer
+from lydite.ops.summed import is_summed
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits held at once: 16 MB of float32, which on a CPU also stays near the caches."""
@@ -105,10 +106,12 @@ class _TiledHead(torch.autograd.Function):
         wide = torch.promote_types(weight.dtype, torch.float32)
         needed = ctx.needs_input_grad
         grad_hidden = torch.zeros_like(hidden, dtype=wide) if needed[0] else None
-        grad_weight = torch.empty_like(weight) if needed[1] else None
+        sums = needed[1] and is_summed(weight)
+        so_far = weight.grad if sums else None
+        grad_weight = so_far
+        if needed[1] and so_far is None:
+            grad_weight = torch.empty_like(weight) if len(targets) else torch.zeros_like(weight)
         grad_bias = torch.zeros_like(bias, dtype=wide) if needed[2] else None
-        if grad_weight is not None and not len(targets):
-            grad_weight.zero_()
         for tiles in _tiles(targets, weight.shape[0]) if len(targets) else []:
             columns = tiles[0].columns
             product: Tensor | None = None
@@ -123,7 +126,12 @@ class _TiledHead(torch.autograd.Function):
                     more = outer(d, hidden[tile.rows])
                     product = more if product is None else product.to(wide) + more
             if grad_weight is not None and product is not None:
-                grad_weight[columns] = product
+                if so_far is None:
+                    grad_weight[columns] = product
+                else:
+                    grad_weight[columns] += product
+        if sums:
+            weight.grad, grad_weight = grad_weight, None
         return (
             None if grad_hidden is None else grad_hidden.to(hidden.dtype),
             grad_weight,

@@ -8,10 +8,47 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from lydite.model.compute import kept_per_token
+from lydite.model.policy import Policy
 from lydite.objective.aggregate import Counts
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 T = TypeVar("T")
+
+
+MOST_TOKENS = 2048
+"""Run at once where nothing else is asked for: products of more rows are not faster."""
+LEAST_TOKENS = 512
+"""And with how few products are nearly as fast."""
+SMALL = 256 << 20
+"""Bytes of activations that are not worth saving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Tokens that a training pass may run at once: the first of a step, and those behind it."""
+
+    first: int
+    later: int
+
+
+def room_for(policy: Policy, batch: TrainBatch) -> Room:
+    """On a CPU so many that activations take half of what the weights take; no group is cut for
+    that, as its prompt would be run again.
+
+    The first pass of a step has the room that gradients take from then on: they grow while its
+    activations go.
+    """
+    most = Room(MOST_TOKENS, MOST_TOKENS)
+    if policy.device != "cpu" or policy.shards is not None:
+        return most
+    each = kept_per_token(policy.model)
+    sizes = [(p.numel(), p.element_size(), p.requires_grad) for p in policy.model.parameters()]
+    weights = sum(count * size for count, size, _ in sizes)
+    gradients = sum(count * max(4, size) for count, size, trains in sizes if trains)
+    largest = max((_size(group) for group in batch.groups), default=0)
+    later = max(LEAST_TOKENS, largest, max(SMALL, weights // 2) // max(1, each))
+    return Room(min(MOST_TOKENS, later + gradients // max(1, each)), min(MOST_TOKENS, later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +72,28 @@ class Piece:
         )
 
 
-def micro_batches(batch: TrainBatch, budget: int) -> list[list[Piece]]:
+def micro_batches(batch: TrainBatch, budget: int, first: int = 0) -> list[list[Piece]]:
     """Pieces of at most ``budget`` tokens each (a single longer completion goes alone), longest
-    first.
+    first. The first micro-batch may have ``first`` tokens, if that is more.
 
     Longest first, because like lengths then share a micro-batch (little padding in attention) and
     the peak of memory comes first: a batch that will not fit fails at once.
     """
     pieces = sorted(_pieces(batch, budget), key=lambda piece: (-piece.longest, piece.rows))
-    return fill(pieces, lambda piece: piece.tokens, budget)
+    return fill(pieces, lambda piece: piece.tokens, budget, first)
 
 
-def fill(items: Iterable[T], tokens: Callable[[T], int], budget: int) -> list[list[T]]:
-    """Items in order, cut into runs of at most ``budget`` tokens; a larger item goes alone."""
+def fill(
+    items: Iterable[T], tokens: Callable[[T], int], budget: int, first: int = 0
+) -> list[list[T]]:
+    """Items in order, cut into runs of at most ``budget`` tokens, or of ``first`` in the first run
+    if that is more; a larger item goes alone.
+    """
     found: list[list[T]] = []
-    used = budget + 1
+    used = 0
     for item in items:
-        if used + tokens(item) > budget:
+        limit = max(budget, first) if len(found) == 1 else budget
+        if not found or used + tokens(item) > limit:
             found.append([])
             used = 0
         found[-1].append(item)

@@ -116,7 +116,7 @@ class Critic:
         with fast_products(self.model.reads):
             for pieces in matched(self._ranks, micro_batches(batch, self._budget)):
                 if pieces is None:
-                    (self._run([self._nothing]) * 0.0).sum().backward()
+                    self.optimizer.backward((self._run([self._nothing]) * 0.0).sum())
                     continue
                 values, sequences = self._run(pieces), members(pieces)
                 loss, found = objective.value_loss(
@@ -126,8 +126,7 @@ class Critic:
                     mask=field_of(sequences, "loss_mask", values),
                     counts=counts,
                 )
-                loss.backward()
-                self.optimizer.gather()
+                self.optimizer.backward(loss)
                 metrics = metrics + found
         self._ranks.sum_gradients(self.optimizer.masters)
         return metrics

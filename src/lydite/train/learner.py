@@ -32,9 +32,12 @@ from lydite.objective.objective import Objective
 from lydite.ops.linear import fast_products
 from lydite.ops.memory import keep_freed_memory
 from lydite.train.batching import (
+    MOST_TOKENS,
     Piece,
+    Room,
     members,
     micro_batches,
+    room_for,
     split_groups,
     step_counts,
 )
@@ -58,10 +61,13 @@ class UpdateConfig(Config):
         1, ge=1, description="Optimiser steps that a rollout is cut into; above 1 is off-policy."
     )
     epochs: int = Field(1, ge=1, description="Times each rollout is trained on.")
-    tokens_per_micro_batch: int = Field(
-        2048, ge=1, description="Tokens run at once. Changes memory and speed, never the gradient."
+    tokens_per_micro_batch: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens run at once. Changes memory and speed, never the gradient. Null: "
+        f"{MOST_TOKENS}, or on a CPU fewer where their activations would take more memory than "
+        "half of the weights, a group at least.",
     )
-
     fast_blocks: bool = Field(
         True,
         description="Run decoder layers of the Llama kind by functions of our own, with less kept "
@@ -71,6 +77,11 @@ class UpdateConfig(Config):
         True,
         description="On a CPU, memory that an update frees stays with the process for the next.",
     )
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens run at once, at most."""
+        return self.tokens_per_micro_batch or MOST_TOKENS
 
     @property
     def steps_per_rollout(self) -> int:
@@ -212,10 +223,9 @@ class Learner:
         ]
         all_move = objective.moves_idle or self._imitation is not None
         taught = batch if all_move else teaching(batch)
-        for pieces in self._passes(taught):
+        for pieces in self._passes(taught, self._room(taught)):
             if pieces is None:
-                idle_loss(self.policy, batch.temperature).backward()
-                self.optimizer.gather()
+                self.optimizer.backward(idle_loss(self.policy, batch.temperature))
                 continue
             policy, entropy, apart = self._run(pieces, batch.temperature)
             rows, sequences = [row for piece in pieces for row in piece.rows], members(pieces)
@@ -239,14 +249,23 @@ class Learner:
                 mean = objective.mean(apart, mask, counts, prompt_tokens)
                 loss = loss + self._imitation.coefficient * mean
                 found = found + Metrics.over(mask.bool(), {"kl_teacher": apart})
-            loss.backward()
-            self.optimizer.gather()
+            self.optimizer.backward(loss)
             metrics = metrics + found
         self._ranks.sum_gradients(self.optimizer.masters)
         return metrics
 
-    def _passes(self, batch: TrainBatch) -> list[list[Piece] | None]:
-        return matched(self._ranks, micro_batches(batch, self.config.tokens_per_micro_batch))
+    def _passes(self, batch: TrainBatch, room: Room) -> list[list[Piece] | None]:
+        return matched(self._ranks, micro_batches(batch, room.later, room.first))
+
+    def _room(self, batch: TrainBatch) -> Room:
+        """Tokens of passes with gradient."""
+        if self.config.tokens_per_micro_batch is None:
+            return room_for(self.policy, batch)
+        return self._most()
+
+    def _most(self) -> Room:
+        """Tokens of passes without."""
+        return Room(self.config.most_tokens, self.config.most_tokens)
 
     def _fast_layers(self) -> AbstractContextManager[None]:
         return fast_layers(self.policy.model, self.config.fast_blocks)
@@ -270,7 +289,7 @@ class Learner:
         found: dict[int, tuple[Tensor, Tensor]] = {}
         model = self.policy.model
         with torch.no_grad(), without_dropout(model), fast_products(model), self._fast_layers():
-            for pieces in self._passes(batch):
+            for pieces in self._passes(batch, self._most()):
                 if pieces is None:
                     idle_loss(self.policy, batch.temperature)
                     continue

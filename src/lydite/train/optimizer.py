@@ -5,7 +5,8 @@ functions of the step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from lydite.config import Config, UserError
 from lydite.model.shards import is_sharded, local, sum_over_shards, write
+from lydite.ops.summed import summed_in_place
 from lydite.train.movement import update_ratio
 from lydite.train.saved_shards import cut_for
 
@@ -102,20 +104,41 @@ class Optimizer:
 
     @property
     def masters(self) -> list[Tensor]:
-        """What is updated, and where :meth:`gather` leaves the gradients."""
+        """What is updated, and where :meth:`backward` leaves the gradients."""
         return list(self._masters.values())
 
-    def gather(self) -> None:
-        """Moves gradients to the float32 masters. Call it after each micro-batch's backward pass:
-        summed in bfloat16, small ones would vanish beside large ones.
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradient of a micro-batch's loss to that of the masters.
+
+        One parameter after another, as soon as it is there: a gradient in bfloat16 does not wait
+        for those of the whole model, and those of an embedding are added where they lie.
         """
+        taken = [
+            parameter.register_post_accumulate_grad_hook(partial(_take, master))
+            for parameter, master in self._apart()
+            if not is_sharded(parameter)
+        ]
+        try:
+            with summed_in_place(own for own in self._masters.values() if not is_sharded(own)):
+                loss.backward()
+        finally:
+            for handle in taken:
+                handle.remove()
+        self._gather()
+
+    def _apart(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Parameters that are not their own masters, and those."""
         for name, parameter in self._named.items():
-            master = self._masters[name]
-            if master is parameter or parameter.grad is None:
-                continue
-            grad = parameter.grad.to(master.dtype)
-            master.grad = grad if master.grad is None else master.grad.add_(grad)
-            parameter.grad = None
+            if self._masters[name] is not parameter:
+                yield parameter, self._masters[name]
+
+    def _gather(self) -> None:
+        """Moves gradients that came another way to the float32 masters: summed in bfloat16, small
+        ones would vanish beside large ones.
+        """
+        for parameter, master in self._apart():
+            if parameter.grad is not None:
+                _take(master, parameter)
 
     def step(self, lr: float) -> float:
         """Clips, updates and clears the gradients; returns their global norm before clipping.
@@ -123,7 +146,7 @@ class Optimizer:
         Raises:
             UserError: the gradient is NaN or infinite; nothing was updated.
         """
-        self.gather()
+        self._gather()
         norm = clip(self._masters.values(), self.config.max_grad_norm)
         if not math.isfinite(norm):
             raise UserError(
@@ -174,6 +197,16 @@ class Optimizer:
                     write(state[key], value)
             if state:
                 self._adamw.state[master] = state
+
+
+def _take(master: Tensor, parameter: Tensor) -> None:
+    """Moves a parameter's gradient to its master."""
+    assert parameter.grad is not None
+    if master.grad is None:
+        master.grad = parameter.grad.to(master.dtype)
+    else:
+        master.grad.add_(parameter.grad)
+    parameter.grad = None
 
 
 def clip(parameters: Iterable[Tensor], limit: float) -> float:

@@ -155,10 +155,9 @@ class PreferenceTrainer:
             )
             for rows in matched(self._ranks, parts):
                 if rows is None:
-                    idle_loss(self.policy).backward()
+                    optimizer.backward(idle_loss(self.policy))
                 else:
                     metrics = metrics + self._backward(own, rows, references, len(batch))
-                optimizer.gather()
         self._ranks.sum_gradients(optimizer.masters)
         metrics = sum(self._ranks.gathered(metrics.cpu()), Metrics())
         lr = lr_at(self.config.optimizer, step, self.total)
@@ -199,7 +198,7 @@ class PreferenceTrainer:
         lengths = policy.new_tensor([[len(ids) for ids in both] for both in answers])
         reference = None if references is None else references[list(rows)].to(policy)
         loss, found = self._objective.loss(policy, reference, lengths, pairs)
-        loss.backward()
+        self.learner.optimizer.backward(loss)
         return found
 
     def state_tensors(self) -> dict[str, Tensor]:

@@ -105,8 +105,7 @@ class RewardTrainer:
         with addressed_dropout(self._seed, step), fast_products(model), fast_layers(model, fast):
             for part in fill(batch, lambda p: p.tokens, self.config.tokens_per_micro_batch):
                 loss, found = bradley_terry(*self._scores(part), len(batch), self.config.centering)
-                loss.backward()
-                self.optimizer.gather()
+                self.optimizer.backward(loss)
                 metrics = metrics + found
         lr = lr_at(self.config.optimizer, step, self.total)
         norm = self.optimizer.step(lr)

@@ -134,4 +134,4 @@ class RLConfig(Config):
         if not self.build_objective().needs_values:
             return None
         config = self.critic or CriticConfig()
-        return Critic(policy, config, self.optimizer, self.update.tokens_per_micro_batch, ranks)
+        return Critic(policy, config, self.optimizer, self.update.most_tokens, ranks)

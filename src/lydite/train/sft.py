@@ -185,16 +185,14 @@ class SFTTrainer:
     def _backward(self, part: Sequence[Example] | None, learned: int) -> float:
         """Adds a micro-batch's share of the step's gradient; returns its share of the loss."""
         if part is None:
-            idle_loss(self.policy).backward()
-            self.optimizer.gather()
+            self.optimizer.backward(idle_loss(self.policy))
             return 0.0
         prompts, answers = [e.prompt_ids for e in part], [[e.token_ids] for e in part]
         logprobs, _ = score(self.policy, prompts, answers)
         masks = [torch.tensor(e.loss_mask, dtype=logprobs.dtype) for e in part]
         mask = pad_sequence(masks, batch_first=True).to(logprobs)
         loss = -(logprobs * mask).sum() / learned
-        loss.backward()
-        self.optimizer.gather()
+        self.optimizer.backward(loss)
         return float(loss.detach())
 
     def state_tensors(self) -> dict[str, Tensor]:

@@ -139,7 +139,7 @@ class DistillStage(VerifiedStage, DistillConfig):
         rows = min(engine.max_rows, self.prompts_per_step * self.group_size)
         return Workload(
             rows * self.sampling.max_tokens,
-            self.update.tokens_per_micro_batch,
+            self.update.most_tokens,
             reference=self.build_objective().needs_reference,
             copies=self.copies,
             packed=engine.packs(self.sampling.max_tokens),
@@ -162,9 +162,7 @@ class DistillStage(VerifiedStage, DistillConfig):
         if self.kl == "exact":
             imitation = Imitation(teacher, self.coefficient, self.beta)
             return self._distill(at, policy, Tutor(self, None), imitation)
-        scores = LocalTeacher(
-            teacher, self.sampling.temperature, self.update.tokens_per_micro_batch
-        )
+        scores = LocalTeacher(teacher, self.sampling.temperature, self.update.most_tokens)
         return self._distill(at, policy, Tutor(self, scores, flops_per_token(teacher.model)))
 
     def _distill(

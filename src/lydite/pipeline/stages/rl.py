@@ -155,7 +155,7 @@ class RLStage(VerifiedStage, RLConfig):
         objective = self.build_objective()
         return Workload(
             rows * self.sampling.max_tokens,
-            self.update.tokens_per_micro_batch,
+            self.update.most_tokens,
             reference=objective.needs_reference,
             refreshed=objective.kl.refresh is not None,
             critic=self.critic_kind,
