@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lydite.train import batching
 from lydite.train.batching import Room, micro_batches, room_for, split_groups
+from lydite.train.fields import field_of
 from lydite.types import TrainBatch, TrainGroup, TrainSequence
 
 
@@ -105,3 +106,17 @@ def test_other_devices_and_shards_run_the_most(sized):
     assert room_for(sized, TrainBatch([])) == most
     sized.shards, sized.device = None, "cuda:0"
     assert room_for(sized, TrainBatch([])) == most
+
+
+def test_fields_are_padded_with_zeros_past_their_ends():
+    rows = [
+        TrainSequence((1, 2, 3), (1, 0, 1), (-0.1, -0.25, -3.0), 0.5),
+        TrainSequence((4,), (1,), (-0.7,), -0.5),
+        TrainSequence((), (), (), 0.0),
+    ]
+    like = torch.zeros(1)
+    mask, behaviour = (field_of(rows, name, like) for name in ("loss_mask", "behaviour"))
+    assert mask.tolist() == [[1, 0, 1], [1, 0, 0], [0, 0, 0]]
+    want = torch.tensor([[-0.1, -0.25, -3.0], [-0.7, 0, 0], [0, 0, 0]])
+    assert torch.equal(behaviour, want)
+    assert field_of(rows[2:], "behaviour", like.double()).shape == (1, 0)

@@ -11,6 +11,7 @@ they are not.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -268,15 +269,22 @@ def pack_groups(
         ids, positions = _filled(ids), _filled(positions)
         predictor, goals = _filled(predictor), _filled(goals)
     return PackedGroups(
-        input_ids=torch.tensor(ids, device=device),
-        position_ids=torch.tensor(positions, device=device),
-        predictor=torch.tensor(predictor, device=device),
-        targets=torch.tensor(goals, device=device),
+        input_ids=_integers(ids).to(device),
+        position_ids=_integers(positions).to(device),
+        predictor=_integers(predictor).to(device),
+        targets=_integers(goals).to(device),
         rows=rows.to(device),
         columns=columns.to(device),
         shape=(len(flat), int(lengths.max())),
         layout=layout,
     )
+
+
+def _integers(values: list[int]) -> Tensor:
+    """``torch.tensor(values)``, which looks at each of them for its type, in a fifth of the time;
+    some values.
+    """
+    return torch.frombuffer(array("q", values), dtype=torch.long)
 
 
 def _filled(values: list[int]) -> list[int]:

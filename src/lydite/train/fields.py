@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -13,7 +14,15 @@ from lydite.types import TrainSequence
 
 def field_of(sequences: Sequence[TrainSequence], field: str, like: Tensor) -> Tensor:
     """A per-token field as ``[B, T]``."""
-    return padded([torch.tensor(getattr(s, field), dtype=like.dtype) for s in sequences], like)
+    rows = [getattr(s, field) for s in sequences]
+    longest = max(map(len, rows))
+    flat = array("d")
+    for row in rows:
+        flat.extend(row)
+        flat.extend([0.0] * (longest - len(row)))
+    if not flat:
+        return like.new_zeros(len(rows), 0)
+    return torch.frombuffer(flat, dtype=torch.float64).view(len(rows), longest).to(like)
 
 
 def advantages_of(sequences: Sequence[TrainSequence], like: Tensor) -> Tensor:
