@@ -31,6 +31,8 @@ from typing import Any
 
 from workloads import SMOLLM2, load
 
+from lydite.model.saving import save_policy
+
 HERE = Path(__file__).parent
 PROMPTS = {1: 8, 8: 4, 64: 2}
 """Prompts for each group size: about as much work each."""
@@ -160,10 +162,10 @@ def main() -> None:
         print("vllm is left out: no --vllm-python")
         args.sides.remove("vllm")
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as place:
         policy = load(args.model, smollm2=args.smollm2)
-        policy.model.save_pretrained(folder)
-        policy.tokenizer.save_pretrained(folder)
+        folder = str(Path(place) / "model")
+        save_policy(policy, Path(folder))
         vocabulary = policy.head[0].shape[0]
         del policy
         sides = []
