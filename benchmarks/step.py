@@ -6,7 +6,7 @@
 ``verify``: completions end between a fifth and all of a limit; each is answered by a program that
 the ``code`` verifier runs in its sandboxes, working for ``--spin`` seconds there. One side verifies
 each as it ends, the other all of them after the last; their verdicts must be equal. ``--threads``
-is what decodes; with as many as there are processors, programs and decoding take them from another.
+is what decodes; with as many as there are processors Lydite would wait by itself, here it does not.
 
 ``sample``: an RL stage with ``staleness: 0`` and with ``staleness: 1``, one core for tensor work in
 each, and ``staleness: 0`` with two. Seconds per step, first step left out.

@@ -274,6 +274,16 @@ class StreamingEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class BusyEngine(StreamingEngine, Protocol):
+    """An engine that knows whether it leaves anything of this machine to work beside it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether sampling keeps every processor at work, each waiting for the others."""
+        ...
+
+
+@runtime_checkable
 class InterruptibleEngine(Engine, Protocol):
     """An engine that hands over what it has when it is told to."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lydite.config import UserError, validate
+from lydite.rollout.engine import takes_every_processor
 from lydite.rollout.select import local_engine
 from lydite.train.answers import sample_and_verify
 from lydite.types import (
@@ -206,6 +207,51 @@ def test_what_the_engine_raises_leaves_no_thread_behind():
         if thread.name.startswith("answers-"):
             thread.join(10)
             assert not thread.is_alive()
+
+
+class Busy(Streaming):
+    """Has every processor, or not."""
+
+    def __init__(self, busy, **more):
+        super().__init__(**more)
+        self.busy = busy
+
+
+@pytest.mark.parametrize("unit", ["completion", "problem"])
+@pytest.mark.parametrize("busy", [True, False])
+def test_where_sampling_has_every_processor_single_completions_wait_for_its_end(unit, busy):
+    def before(told):
+        names = [thread.name for thread in threading.enumerate()]
+        asking.append(any(name.startswith("answers-") for name in names))
+
+    asking = []
+    problems, requests = requests_for("abc")
+    engine = Busy(busy, before=before)
+    found, verdicts = sample_and_verify(engine, Echo(unit), problems, requests)
+    assert [[v.answer for v in row] for row in verdicts] == [[c.text for c in g] for g in found]
+    assert asking == [not (busy and unit == "completion")] * 12
+
+
+def test_what_a_verifier_raises_at_the_end_is_raised_there():
+    class Broken(Echo):
+        def verify(self, problems, texts):
+            raise UserError("no sandbox")
+
+    problems, requests = requests_for("ab")
+    with pytest.raises(UserError, match="no sandbox"):
+        sample_and_verify(Busy(True), Broken(), problems, requests)
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "processors", "expected"),
+    [("cpu", 2, 2, True), ("cpu", 1, 1, False), ("cpu", 2, 4, False), ("cuda:0", 2, 2, False)],
+)
+def test_all_threads_of_several_are_every_processor(
+    monkeypatch, device, threads, processors, expected
+):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(processors)), raising=False)
+    monkeypatch.setattr("torch.get_num_threads", lambda: threads)
+    assert takes_every_processor(device) == expected
 
 
 def test_an_engine_that_does_not_stream_is_asked_as_before():

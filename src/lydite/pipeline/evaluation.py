@@ -27,6 +27,7 @@ from lydite.tasks.task import TaskConfig, TaskData, load_task
 from lydite.train.evaluate import Evaluation, Prompt, SamplingConfig, evaluate
 from lydite.train.modes import evaluate_modes
 from lydite.types import (
+    BusyEngine,
     Completion,
     Engine,
     OnCompletion,
@@ -158,6 +159,10 @@ class _Watched:
         self.version = engine.version
         self._engine = engine
         self._tell = tell
+
+    @property
+    def busy(self) -> bool:
+        return isinstance(self._engine, BusyEngine) and self._engine.busy
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         return self._engine.generate(requests, on_progress=self._tell)

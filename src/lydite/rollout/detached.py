@@ -53,6 +53,11 @@ class DetachedLocalEngine:
         assert not missing, f"trained weights that were not given: {sorted(missing)}"
         self.version = version
 
+    @property
+    def busy(self) -> bool:
+        """See :class:`lydite.types.BusyEngine`."""
+        return self._engine.busy
+
     def interrupt(self) -> None:
         """See :class:`lydite.types.InterruptibleEngine`."""
         self._engine.interrupt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -223,6 +224,16 @@ class Interruption:
             return False
         self._asked.clear()
         return True
+
+
+def takes_every_processor(device: str) -> bool:
+    """Whether PyTorch works there with as many threads, of several, as this process may use
+    processors. They wait for one another in a loop, so work beside them costs all their time.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    processors = len(affinity(0)) if affinity else os.cpu_count() or 1
+    threads = torch.get_num_threads()
+    return device.startswith("cpu") and threads > 1 and threads >= processors
 
 
 def unbegun(request: Request, sample: int, version: int) -> Completion:

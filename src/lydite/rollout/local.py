@@ -38,6 +38,7 @@ from lydite.rollout.engine import (
     Progress,
     check_requests,
     sampling_mode,
+    takes_every_processor,
     unbegun,
 )
 from lydite.rollout.graphs import GraphedDecode, Shape, Standing, graphs_of
@@ -71,6 +72,11 @@ class LocalEngine:
         self._kept: KeyValueCache | None = None
         self._graphs: GraphedDecode | None = None
         self._interruption = Interruption()
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`lydite.types.BusyEngine`."""
+        return takes_every_processor(self.policy.device)
 
     def interrupt(self) -> None:
         """See :class:`lydite.types.InterruptibleEngine`."""

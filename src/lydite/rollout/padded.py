@@ -25,6 +25,7 @@ from lydite.rollout.engine import (
     check_requests,
     draws_of,
     sampling_mode,
+    takes_every_processor,
     unbegun,
 )
 from lydite.rollout.rows import Rows
@@ -41,6 +42,11 @@ class PaddedEngine:
         self._config = config or EngineConfig()
         self._seed = seed
         self._interruption = Interruption()
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`lydite.types.BusyEngine`."""
+        return takes_every_processor(self.policy.device)
 
     def interrupt(self) -> None:
         """See :class:`lydite.types.InterruptibleEngine`."""

@@ -4,6 +4,9 @@ The verdicts are those of a single call after the last completion; only when the
 differs. How small a piece may be asked about is the verifier's to say
 (:class:`lydite.types.PiecemealVerifier`). A thread asks about all that has come in since it last
 did, so pieces are small while the verifier keeps up and large when it does not.
+
+Where sampling has every processor (:class:`lydite.types.BusyEngine`), single completions wait for
+its end: what took one from it would stop the others too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lydite.types import (
+    BusyEngine,
     Completion,
     Engine,
     PiecemealVerifier,
@@ -51,7 +55,8 @@ def sample_and_verify(
             completions = engine.generate(requests)
         with phase("verify"):
             return completions, _verify_all(verifier, problems, completions)
-    with _Desk(verifier, problems, requests, unit) as desk:
+    later = unit == "completion" and isinstance(engine, BusyEngine) and engine.busy
+    with _Desk(verifier, problems, requests, unit, later) as desk:
         with phase("sample"):
             completions = engine.stream(requests, desk.hand_in)
         with phase("verify"):
@@ -91,7 +96,10 @@ class _Desk:
         problems: Sequence[Problem],
         requests: Sequence[Request],
         unit: Unit,
+        later: bool,
     ) -> None:
+        """``later``: nothing is verified before :meth:`verdicts`."""
+        self._later = later
         self._verifier = verifier
         self._problems = problems
         self._first = [request.first_sample for request in requests]
@@ -108,13 +116,17 @@ class _Desk:
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> _Desk:
+        if not self._later:
+            self._start()
+        return self
+
+    def _start(self) -> None:
         self._threads = [
             threading.Thread(target=self._serve, daemon=True, name=f"answers-{number}")
             for number in range(THREADS)
         ]
         for thread in self._threads:
             thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing new is asked; a call under way is not waited for."""
@@ -141,6 +153,8 @@ class _Desk:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._later:
+            self._start()
         for thread in self._threads:
             thread.join()
         if self._error is not None:

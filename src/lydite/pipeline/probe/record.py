@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from lydite.types import (
+    BusyEngine,
     Completion,
     Engine,
     OnCompletion,
@@ -102,6 +103,11 @@ class RecordedEngine:
         self._engine = engine
         self._record = record
         self._tell = tell
+
+    @property
+    def busy(self) -> bool:
+        """See :class:`lydite.types.BusyEngine`."""
+        return isinstance(self._engine, BusyEngine) and self._engine.busy
 
     def generate(self, requests: Sequence[Request]) -> list[list[Completion]]:
         """See :class:`lydite.types.Engine`."""
