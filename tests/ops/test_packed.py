@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lydite.ops import packed
 from lydite.ops.linear import fast_products
-from lydite.ops.packed import PackedProducts, PackedWeight, can_pack, padded_rows
+from lydite.ops.packed import PackedMlp, PackedProducts, PackedWeight, can_pack, padded_rows
 
 pytestmark = pytest.mark.skipif(
     not can_pack(torch.empty(1)), reason="this build of PyTorch has no packed products"
@@ -44,6 +44,16 @@ def test_rows_are_padded_by_a_quarter_at_most() -> None:
     for rows in range(1, 600):
         assert rows <= padded_rows(rows) <= max(rows + 3, rows * 1.25)
     assert len({padded_rows(rows) for rows in range(1, 257)}) <= 26
+
+
+@pytest.mark.parametrize("rows", [3, 8, 9, 33])
+def test_what_is_added_is_added(rows: int) -> None:
+    torch.manual_seed(0)
+    weight, bias, x, plus = (torch.randn(n, 24) for n in (24, 1, rows, rows))
+    want = x @ weight.T + bias[0] + plus
+    for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.2)):
+        found = PackedWeight([weight], [bias[0]], dtype)(x, plus)
+        torch.testing.assert_close(found, want, atol=close, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -136,3 +146,60 @@ def test_small_products_go_to_the_plain_weights(monkeypatch: pytest.MonkeyPatch)
     products.pack()
     assert torch.equal(block(x), want)
     products.close()
+
+
+def _mlp(bias: bool = False, dtype: torch.dtype = torch.float32) -> list[nn.Linear]:
+    torch.manual_seed(0)
+    sizes = (24, 40), (24, 40), (40, 24)
+    return [nn.Linear(*size, bias=bias, dtype=dtype) for size in sizes]
+
+
+def _plain_mlp(modules: list[nn.Linear], x: Tensor, plus: Tensor) -> Tensor:
+    gate, up, down = modules
+    return plus + down(nn.functional.silu(gate(x)) * up(x))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 11, 12, 17, 33, 300])
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gated_mlp_is_its_modules(
+    rows: int, large: bool, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "TURN_FROM", 0 if large else 1 << 30)
+    modules = _mlp(bias)
+    x, plus = torch.randn(rows, 24), torch.randn(rows, 24)
+    before = x.clone(), plus.clone()
+    found = PackedMlp(modules, nn.functional.silu, torch.float32, few=False)(x, plus)
+    torch.testing.assert_close(found, _plain_mlp(modules, x, plus), atol=1e-5, rtol=0)
+    assert torch.equal(x, before[0]) and torch.equal(plus, before[1])
+
+
+def test_a_large_mlp_is_copied_only_for_many_calls_of_few_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packed, "TURN_FROM", 0)
+    made: list[int] = []
+
+    class Counted(PackedWeight):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)  # type: ignore[arg-type]
+            made.append(self.elements)
+
+    monkeypatch.setattr(packed, "PackedWeight", Counted)
+    modules = _mlp()
+    many, few = torch.randn(packed.TURN_ROWS, 24), torch.randn(packed.TURN_ROWS - 1, 24)
+    mlp = PackedMlp(modules, nn.functional.silu, torch.float32, few=False)
+    for _ in range(40):
+        mlp(many, many)
+    for _ in range(packed._PACK_CALLS):
+        mlp(few, few)
+    assert made == []
+    for x in (few, many, few):
+        torch.testing.assert_close(mlp(x, x), _plain_mlp(modules, x, x), atol=1e-5, rtol=0)
+    assert made == [960, 960, 960]
+    PackedMlp(modules, nn.functional.silu, torch.float32, few=True)
+    assert len(made) == 6
+    # Other products than the weights' own need a copy whatever the rows.
+    found = PackedMlp(modules, nn.functional.silu, torch.bfloat16, few=False)(many, many)
+    assert len(made) == 9
+    assert (found - _plain_mlp(modules, many, many)).abs().max() > 1e-4

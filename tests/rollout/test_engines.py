@@ -435,6 +435,19 @@ def test_packed_weights_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatc
     assert not any("forward" in vars(module) for module in policy.model.modules())
 
 
+@pytest.mark.parametrize("rows", [5, 12])
+def test_large_mlps_give_the_plain_forwards(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # With few rows their weights are copied, with many they are used as they are.
+    monkeypatch.setattr("lydite.ops.packed.TURN_FROM", 0)
+    monkeypatch.setattr("lydite.ops.packed.LEAST_WORK", 0)
+    policy = policy_of("qwen3")
+    requests = make_requests(SamplingParams(40), samples=6)
+    engine = LocalEngine(policy, EngineConfig(max_rows=rows))
+    for completion in flatten(engine.generate(requests)):
+        want = plain_logprobs(policy.model, completion, 1.0)
+        torch.testing.assert_close(torch.tensor(completion.logprobs), want, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("config", [EngineConfig(max_rows=4), EngineConfig(pack_weights=False)])
 def test_prompts_that_nobody_shares_go_another_way_to_the_same_tokens(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lydite.model.attention import backbone
 from lydite.ops.layout import Layout
-from lydite.ops.packed import PackedWeight, can_pack
+from lydite.ops.packed import PackedMlp, PackedWeight, can_pack
 
 _KINDS = frozenset({"LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer"})
 _NORMED_KINDS = frozenset({"Qwen3DecoderLayer"})
@@ -52,18 +52,16 @@ def _products(layer: Any) -> list[Any]:
 class FastBlock:
     """``forward`` stands in for that of ``layer``; see :func:`is_plain_block`.
 
-    ``dtype`` is the type of the products; see :class:`lydite.ops.packed.PackedWeight`.
+    ``dtype`` is the type of the products and ``few`` says that rows will be few; see
+    :class:`lydite.ops.packed.PackedMlp`.
     """
 
-    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+    def __init__(self, layer: Any, dtype: torch.dtype, few: bool) -> None:
         attention = layer.self_attn
         q, k, v, o, gate, up, down = _products(layer)
         self._qkv = _packed([q, k, v], dtype)
         self._out = _packed([o], dtype)
-        self._gate_up = _packed([gate, up], dtype)
-        self._down = _packed([down], dtype)
-        self._inner = gate.weight.shape[0]
-        self._activation = layer.mlp.act_fn
+        self._mlp = PackedMlp([gate, up, down], layer.mlp.act_fn, dtype, few)
         self._layer = int(attention.layer_idx)
         self._dim = int(attention.head_dim)
         self._heads = q.weight.shape[0] // self._dim
@@ -97,9 +95,8 @@ class FastBlock:
             values.transpose(0, 1)[None],
             self._scaling,
         )
-        x = self._out(attended[0].flatten(1)).add_(x)
-        gate, up = self._gate_up(_rms(x, self._norms[1])).split(self._inner, dim=1)
-        return self._down(self._activation(gate).mul_(up)).add_(x)[None]
+        x = self._out(attended[0].flatten(1), x)
+        return self._mlp(_rms(x, self._norms[1]), x)[None]
 
 
 def _packed(modules: list[Any], dtype: torch.dtype) -> PackedWeight:
@@ -150,11 +147,11 @@ class FastBlocks:
         ):
             self._model = below
 
-    def pack(self) -> None:
-        """Copies the weights; layers go the other way from here on."""
+    def pack(self, few: bool = False) -> None:
+        """Copies weights; layers go the other way from here on. ``few``: see :class:`FastBlock`."""
         for layer in self._layers:
             dtype = self._dtype or next(layer.parameters()).dtype
-            self._blocks.append(FastBlock(layer, dtype))
+            self._blocks.append(FastBlock(layer, dtype, few))
             layer.forward = self._blocks[-1].forward
 
     def states(self, input_ids: Tensor, position_ids: Tensor, layout: Layout) -> Tensor | None:

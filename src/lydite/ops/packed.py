@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lydite.ops.linear import available, linear
+from lydite.ops.linear import WHOLE, available, linear
 
 LEAST_WORK = 1 << 19
 """Products with fewer multiplications go to the plain weights: there the call is what costs."""
@@ -28,6 +28,14 @@ _PACK_ROWS = 32
 """oneDNN chooses the blocks for a row count; from 8 to 256 it chooses the same."""
 _RECENT = 4
 """Inputs that are remembered while modules are watched: those of one layer's projections."""
+TURN_ROWS = 12
+"""From so many rows on a large gated MLP is computed turned, from the weights as they are."""
+TURN_FROM = 1 << 19
+"""Elements of a weight that is large in this sense."""
+_LANES = 16
+"""Float32 numbers in a register: turned, rows are computed in multiples of it."""
+_PACK_CALLS = 24
+"""A copy of an MLP costs about as much as turned products of few rows lose in so many calls."""
 
 
 def can_pack(weight: Tensor) -> bool:
@@ -64,17 +72,97 @@ class PackedWeight:
             ]
             self._bias = torch.cat(parts).to(dtype)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """The product, and ``plus`` (``[n, sum(m_i)]``) on top."""
         rows = len(x)
         if self._plain is not None and rows * self.elements < LEAST_WORK and x.dtype == self._dtype:
-            return nn.functional.linear(x, self._plain, self._bias)
+            out = nn.functional.linear(x, self._plain, self._bias)
+            return out if plus is None else out.add_(plus)
         padded = padded_rows(rows)
+        if plus is not None and padded == rows and x.dtype == plus.dtype == self._dtype:
+            added = torch.ops.mkldnn._linear_pointwise.binary(
+                x, plus, self._weight, self._bias, "add"
+            )
+            assert isinstance(added, Tensor)
+            return added
         inside = x if x.dtype == self._dtype else x.to(self._dtype)
         if padded > rows:
             inside = torch.cat([inside, inside.new_zeros(padded - rows, x.shape[1])])
         out = torch.ops.mkldnn._linear_pointwise(inside, self._weight, self._bias, "none", [], "")
         assert isinstance(out, Tensor)
-        return out[:rows].to(x.dtype)
+        out = out[:rows].to(x.dtype)
+        return out if plus is None else out.add_(plus)
+
+
+class PackedMlp:
+    """``down(activation(gate(x)) · up(x)) + plus`` for ``x`` ``[n, d]``, of a gated MLP's modules.
+
+    With a dozen rows or more, large float32 weights are used as they are: oneDNN takes the left
+    matrix of a product without a copy, so the product is computed turned, ``weight @ x.T``, as fast
+    as from a packed copy that need not be made. With fewer rows than registers have lanes this is
+    slow: those go to packed copies, made at once (``few``) or after :data:`_PACK_CALLS` such calls.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[nn.Linear],
+        activation: Callable[[Tensor], Tensor],
+        dtype: torch.dtype,
+        few: bool,
+    ) -> None:
+        self._modules, self._activation, self._dtype = modules, activation, dtype
+        weights = [module.weight for module in modules]
+        self._large = min(weight.numel() for weight in weights) >= TURN_FROM
+        biases: list[Tensor | None] = [module.bias for module in modules]
+        exact = all(weight.dtype == dtype == torch.float32 for weight in weights)
+        self._turns = self._large and exact and all(bias is None for bias in biases)
+        self._calls_left = _PACK_CALLS
+        self._packed: tuple[list[PackedWeight], PackedWeight] | None = None
+        if few or not self._turns:
+            self._packed = self._pack()
+
+    def _pack(self) -> tuple[list[PackedWeight], PackedWeight]:
+        """Gate and up joined where they are small (a call costs more than the copy), else apart."""
+        gate, up, down = self._modules
+        groups = [[gate], [up]] if self._large else [[gate, up]]
+        inner = [
+            PackedWeight([m.weight for m in group], [m.bias for m in group], self._dtype)
+            for group in groups
+        ]
+        return inner, PackedWeight([down.weight], [down.bias], self._dtype)
+
+    def __call__(self, x: Tensor, plus: Tensor) -> Tensor:
+        if self._turns:
+            if len(x) >= TURN_ROWS:
+                return self._turned(x, plus)
+            if self._packed is None:
+                self._calls_left -= 1
+                if self._calls_left >= 0:
+                    return self._turned(x, plus)
+                self._packed = self._pack()
+        assert self._packed is not None
+        inner, down = self._packed
+        if len(inner) == 1:
+            gate, up = inner[0](x).chunk(2, dim=1)
+        else:
+            gate, up = inner[0](x), inner[1](x)
+        return down(self._activation(gate).mul_(up), plus)
+
+    def _turned(self, x: Tensor, plus: Tensor) -> Tensor:
+        rows = len(x)
+        gate, up, down = (module.weight for module in self._modules)
+        padded = -(-rows // _LANES) * _LANES if rows < WHOLE else rows
+        if padded > rows:
+            x = torch.cat([x, x.new_zeros(padded - rows, x.shape[1])])
+        inner = self._activation(_product(gate, x)).mul_(_product(up, x))
+        return plus + _product(down, inner.t()).t()[:rows]
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b.T`` by oneDNN, which copies ``b`` into its blocks."""
+    out = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+    assert isinstance(out, Tensor)
+    return out
 
 
 def padded_rows(rows: int) -> int:

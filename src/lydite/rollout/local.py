@@ -27,7 +27,7 @@ from lydite.ops.decode import (
     Sharing,
 )
 from lydite.ops.layout import Layout
-from lydite.ops.packed import PackedProducts
+from lydite.ops.packed import TURN_ROWS, PackedProducts
 from lydite.ops.prefill import PrefillLayout
 from lydite.rollout.engine import (
     Draw,
@@ -180,6 +180,7 @@ class _Wave:
             self._blocks = blocks
             inside = blocks.inside if blocks is not None else frozenset()
             self._products = PackedProducts(policy.model, self._dtype, inside)
+            self._head.pack(self._dtype)
 
     def close(self) -> None:
         """Gives the model its own products back."""
@@ -331,8 +332,7 @@ class _Wave:
             # The prefill that came before this first step has shown which products go together.
             self._products.pack()
             if self._blocks is not None:
-                self._blocks.pack()
-            self._head.pack(self._dtype)
+                self._blocks.pack(few=self._capacity < TURN_ROWS)
         if self.graphs is None or not self.graphs.on:
             return self._run()
         rows, counts = self.rows, self.rows.count[: self.rows.live]
