@@ -72,21 +72,27 @@ def test_the_first_micro_batch_may_be_larger():
 
 @pytest.fixture
 def sized(monkeypatch):
-    """A policy of 100,000 float32 weights, half of them trained, and 40 bytes kept of a token."""
-    model = torch.nn.ParameterList([torch.zeros(50_000), torch.zeros(50_000)])
+    """A policy of 100,000 float32 weights, 60,000 of them trained, 10,000 of those its head's, and
+    40 bytes kept of a token.
+    """
+    model = torch.nn.ParameterList([torch.zeros(n) for n in (50_000, 40_000, 10_000)])
     model[1].requires_grad_(False)
     monkeypatch.setattr(batching, "kept_per_token", lambda model: 40)
     monkeypatch.setattr(batching, "MOST_TOKENS", 10**6)
     monkeypatch.setattr(batching, "SMALL", 0)
-    return SimpleNamespace(device="cpu", shards=None, model=model)
+    return SimpleNamespace(device="cpu", shards=None, model=model, head=(model[2], None))
 
 
 def test_activations_take_half_of_the_weights_and_at_first_the_gradients_room(sized, monkeypatch):
-    """400 kB of weights: 200 kB are 5,000 tokens; 200 kB of gradients are as many again."""
+    """400 kB of weights: 200 kB are 5,000 tokens. 200 kB of gradients are as many again; the
+    head's does not count, it is there as soon as activations go.
+    """
     batch = TrainBatch([group(2, [4])])
     assert room_for(sized, batch) == Room(first=10_000, later=5_000)
     sized.model[1].requires_grad_(True)
-    assert room_for(sized, batch) == Room(first=15_000, later=5_000)
+    assert room_for(sized, batch) == Room(first=14_000, later=5_000)
+    sized.model[2].requires_grad_(False)
+    assert room_for(sized, batch) == Room(first=14_000, later=5_000)
     monkeypatch.setattr(batching, "MOST_TOKENS", 12_000)
     assert room_for(sized, batch) == Room(first=12_000, later=5_000)
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from torch import Tensor
+
 from lydite.model.compute import kept_per_token
 from lydite.model.policy import Policy
 from lydite.objective.aggregate import Counts
@@ -37,18 +39,22 @@ def room_for(policy: Policy, batch: TrainBatch) -> Room:
     that, as its prompt would be run again.
 
     The first pass of a step has the room that gradients take from then on: they grow while its
-    activations go.
+    activations go. The head's is there at once.
     """
     most = Room(MOST_TOKENS, MOST_TOKENS)
     if policy.device != "cpu" or policy.shards is not None:
         return most
-    each = kept_per_token(policy.model)
-    sizes = [(p.numel(), p.element_size(), p.requires_grad) for p in policy.model.parameters()]
-    weights = sum(count * size for count, size, _ in sizes)
-    gradients = sum(count * max(4, size) for count, size, trains in sizes if trains)
+    each = max(1, kept_per_token(policy.model))
+    weights = list(policy.model.parameters())
+    half = sum(weight.numel() * weight.element_size() for weight in weights) // 2
+    to_come = sum(map(_gradient_bytes, weights)) - _gradient_bytes(policy.head[0])
     largest = max((_size(group) for group in batch.groups), default=0)
-    later = max(LEAST_TOKENS, largest, max(SMALL, weights // 2) // max(1, each))
-    return Room(min(MOST_TOKENS, later + gradients // max(1, each)), min(MOST_TOKENS, later))
+    later = max(LEAST_TOKENS, largest, max(SMALL, half) // each)
+    return Room(min(MOST_TOKENS, later + to_come // each), min(MOST_TOKENS, later))
+
+
+def _gradient_bytes(weight: Tensor) -> int:
+    return weight.numel() * max(4, weight.element_size()) if weight.requires_grad else 0
 
 
 @dataclass(frozen=True, slots=True)
