@@ -79,8 +79,9 @@ class Piece:
 
 
 def micro_batches(batch: TrainBatch, budget: int, first: int = 0) -> list[list[Piece]]:
-    """Pieces of at most ``budget`` tokens each (a single longer completion goes alone), longest
-    first. The first micro-batch may have ``first`` tokens, if that is more.
+    """Pieces of at most ``budget`` tokens each, or of twice their prompt's if that is more (a
+    single longer completion goes alone), longest first. The first micro-batch may have ``first``
+    tokens, if that is more.
 
     Longest first, because like lengths then share a micro-batch (little padding in attention) and
     the peak of memory comes first: a batch that will not fit fails at once.
@@ -110,17 +111,21 @@ def fill(
 def _pieces(batch: TrainBatch, budget: int) -> list[Piece]:
     """Every group, cut where it alone is over budget; empty completions have nothing to learn from
     and are left out.
+
+    Each piece runs the prompt again. Behind a prompt of more than half the budget a piece holds as
+    many tokens of completions as the prompt has, so that this at most doubles a group's cost.
     """
     found: list[Piece] = []
     first = 0
     for group in batch.groups:
+        limit = max(budget, 2 * len(group.prompt_ids))
         order = [i for i, s in enumerate(group.sequences) if s.token_ids]
         order.sort(key=lambda i: -len(group.sequences[i].token_ids))
         members: list[int] = []
         used = len(group.prompt_ids)
         for member in order:
             size = len(group.sequences[member].token_ids)
-            if members and used + size > budget:
+            if members and used + size > limit:
                 found.append(Piece(group, tuple(members), tuple(first + m for m in members)))
                 members, used = [], len(group.prompt_ids)
             members.append(member)
