@@ -170,9 +170,12 @@ def test_what_was_captured_serves_the_next_call_with_changed_weights(tapes):
 def test_a_larger_call_moves_the_cache_and_captures_anew(policy, tapes):
     engine = LocalEngine(policy, EngineConfig(**ALWAYS))
     plain = LocalEngine(policy, EngineConfig(**NEVER))
+    captured = [0]
     for tokens, samples in ((10, 2), (90, 5), (10, 2)):
         requests = make_requests(SamplingParams(tokens), samples)
         alike(engine.generate(requests), plain.generate(requests))
+        captured.append(tapes.captured)
+    assert captured[0] < captured[1] < captured[2]
 
 
 def test_a_cache_that_is_not_kept_is_let_go_with_what_was_captured(policy, tapes, monkeypatch):
